@@ -1,0 +1,84 @@
+"""What the tests share: small data sets in RecBole's atomic format, and configurations for them."""
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from recbole_ext import Config, create_dataset, data_preparation
+
+Event = tuple[Any, ...]
+
+
+@pytest.fixture(autouse=True)
+def in_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """RecBole writes logs and checkpoints below the working directory."""
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def write_events(tmp_path: Path) -> Callable[..., str]:
+    """Write `data/<name>/<name>.inter`; returns the `data_path` to give."""
+
+    def write(
+        events: Iterable[Event],
+        columns: Sequence[str] = ("user_id:token", "item_id:token", "timestamp:float"),
+        name: str = "toy",
+    ) -> str:
+        folder = tmp_path / "data" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        lines = ["\t".join(columns), *("\t".join(str(value) for value in event) for event in events)]
+        (folder / f"{name}.inter").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        return str(tmp_path / "data")
+
+    return write
+
+
+@pytest.fixture
+def random_events() -> Callable[..., list[Event]]:
+    """Events of `users` users with 4 to `longest` events each, times in seconds and file order shuffled."""
+
+    def make(users: int = 30, items: int = 20, longest: int = 12, seed: int = 0, first: float = 1.6e9) -> list[Event]:
+        generator = np.random.default_rng(seed)
+        events = []
+        for user in range(users):
+            for _ in range(int(generator.integers(4, longest + 1))):
+                time = first + int(generator.integers(0, 40 * 86400))
+                events.append((f"u{user}", f"i{generator.integers(items)}", time))
+        return [events[index] for index in generator.permutation(len(events))]
+
+    return make
+
+
+@pytest.fixture
+def make_config(write_events, random_events) -> Callable[..., Config]:
+    """A `Config` of a small model on the toy data set (or on `events`); keys are given as keywords."""
+
+    def make(model: str | type = "MEANTIME", events: Iterable[Event] | None = None, **keys: Any) -> Config:
+        data_path = keys.pop("data_path", None) or write_events(random_events() if events is None else events)
+        small = {
+            "data_path": data_path, "epochs": 2, "train_batch_size": 16, "show_progress": False, "state": "warning",
+            "MAX_ITEM_LIST_LENGTH": 8, "topk": [5], "valid_metric": "NDCG@5", "use_gpu": False,
+        }  # fmt: skip
+        if model == "MEANTIME":
+            small |= {"hidden_size": 16, "inner_size": 32}
+        return Config(model, keys.pop("dataset", "toy"), None, {**small, **keys}, argv=[])
+
+    return make
+
+
+@pytest.fixture
+def make_model(make_config) -> Callable[..., tuple]:
+    """A freshly initialised model and its loaders: (model, training, validation and test loader)."""
+
+    def make(*args: Any, **keys: Any) -> tuple:
+        config = make_config(*args, **keys)
+        torch.manual_seed(0)
+        loaders = data_preparation(config, create_dataset(config))
+        model = config.model_class(config, loaders[0]._dataset)
+        return model, *loaders
+
+    return make
