@@ -69,11 +69,17 @@ def main() -> None:
         rows.append(row(name, arguments, results))
         versions = results[0]["versions"]
         print(rows[-1], flush=True)
-    head = ["model", *(f"test {metric.upper().replace('RECALL', 'Recall')}" for metric in METRICS), "valid NDCG@10", "arguments"]
+    head = [
+        "model",
+        *(f"test {metric.upper().replace('RECALL', 'Recall')}" for metric in METRICS),
+        "valid NDCG@10",
+        "arguments",
+    ]
     RESULTS.write_text(
         f"# ml-100k: next item, leave-one-out, all items ranked\n\n"
-        f"{date.today()}, {os.cpu_count()} CPU cores ({platform.machine()}), seeds {', '.join(map(str, options.seeds))}; "
-        f"mean ± standard deviation of the test metrics of the epoch that is best on the validation data.\n"
+        f"{date.today()}, {os.cpu_count()} CPU cores ({platform.machine()}), "
+        f"seeds {', '.join(map(str, options.seeds))}; mean ± standard deviation "
+        f"of the test metrics of the epoch that is best on the validation data.\n"
         f"Versions: {', '.join(f'{key} {value}' for key, value in versions.items())}.\n"
         f"Command: `python benchmarks/ml_100k.py --seeds {' '.join(map(str, options.seeds))}`\n\n"
         + "\n".join([f"| {' | '.join(head)} |", "|---" * len(head) + "|", *rows])

@@ -53,7 +53,9 @@ def load(path: str, device: torch.device | str = "cpu") -> dict[str, Any]:
     if missing:
         raise InputError(f"{path} is not a checkpoint of recbole_ext: it has no '{missing[0]}'.")
     if state["format"] > FORMAT:
-        raise InputError(f"checkpoint {path} has format {state['format']}; this version reads up to {FORMAT}: update recbole_ext.")
+        raise InputError(
+            f"checkpoint {path} has format {state['format']}; this version reads up to {FORMAT}: update recbole_ext."
+        )
     return state
 
 

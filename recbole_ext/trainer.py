@@ -1,7 +1,7 @@
 """RecBole's trainers with checkpoints that are plain, whole and self-contained."""
 
 import os
-from functools import lru_cache
+from functools import cache
 from logging import getLogger
 from typing import Any
 
@@ -22,6 +22,10 @@ class PlainCheckpoints:
 
     config: Any
     model: Any
+    optimizer: Any
+    cur_step: int
+    best_valid_score: float
+    best_valid_result: dict[str, float] | None
 
     def __init__(self, config, model):
         super().__init__(config, model)
@@ -87,7 +91,7 @@ def _plain_state(values: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
-@lru_cache(maxsize=None)
+@cache
 def _with_plain_checkpoints(base: type) -> type:
     return type(base.__name__, (PlainCheckpoints, base), {"__doc__": base.__doc__})
 

@@ -10,7 +10,7 @@ from recbole_ext.errors import InputError
 NO_SAMPLING: tuple = (None, "None", "none", "~", {})
 
 
-def settle_negative_sampling(final: dict[str, Any], given: set[str], model_class: type) -> None:
+def settle_negative_sampling(final: dict[str, Any], given: set[str], model_class: type[Any]) -> None:
     """Make `None`, `'None'`, `~` and `{}` mean no negative sampling, and choose what the loss needs if none is given.
 
     A sequential model trained with cross entropy over all items draws no negatives; every other loss needs some.
@@ -32,11 +32,11 @@ def settle_negative_sampling(final: dict[str, Any], given: set[str], model_class
     final[key] = value
 
 
-def _needs_negatives(model_class: type) -> bool:
+def _needs_negatives(model_class: type[Any]) -> bool:
     return getattr(model_class, "input_type", None) is not None
 
 
-def settle_time_column(final: dict[str, Any], given: set[str], model_class: type) -> None:
+def settle_time_column(final: dict[str, Any], given: set[str], model_class: type[Any]) -> None:
     """See to it that a sequential model's time column is loaded.
 
     RecBole loads `[user_id, item_id]` unless told otherwise; the columns that the keys name are added. A list of the
@@ -73,7 +73,11 @@ def settle_time_column(final: dict[str, Any], given: set[str], model_class: type
 
 def check_devices(final: dict[str, Any]) -> None:
     """One run is one process on one device."""
-    if "local_rank" in final or final.get("nproc", 1) not in (None, 1) or final.get("world_size", -1) not in (None, -1, 1):
+    if (
+        "local_rank" in final
+        or final.get("nproc", 1) not in (None, 1)
+        or final.get("world_size", -1) not in (None, -1, 1)
+    ):
         raise InputError("nproc, world_size and local_rank ask for several processes; recbole_ext trains in one.")
 
 
@@ -115,5 +119,7 @@ def limit_eval_batch(config: Any, n_items: int) -> None:
     sizes = [1 if mode == "full" else 1 + int(mode[3:]) for mode in modes]
     limit = rows * max(sizes)
     if limit < config["eval_batch_size"]:
-        getLogger().info(f"eval_batch_size: {limit} instead of {config['eval_batch_size']}, for eval_memory_mb = {budget}.")
+        getLogger().info(
+            f"eval_batch_size: {limit} instead of {config['eval_batch_size']}, for eval_memory_mb = {budget}."
+        )
         config["eval_batch_size"] = limit

@@ -9,10 +9,9 @@ from logging import getLogger
 from typing import Any
 
 import numpy as np
-import recbole.model as recbole_models
 import torch
 from recbole.config import Config as RecBoleConfig
-from recbole.utils import InputType, ModelType, get_model
+from recbole.utils import ModelType, get_model
 
 from recbole_ext.config import checks
 from recbole_ext.config.command_line import parse_arguments
@@ -56,7 +55,15 @@ class Config(RecBoleConfig):
             super().__init__(model, dataset, config_file_list, dict(config_dict or {}))
         except InputError:
             raise
-        except (ValueError, KeyError, TypeError, NotImplementedError, RuntimeError, AssertionError, AttributeError) as error:
+        except (
+            ValueError,
+            KeyError,
+            TypeError,
+            NotImplementedError,
+            RuntimeError,
+            AssertionError,
+            AttributeError,
+        ) as error:
             # RecBole's own refusals, as the one kind that callers have to know
             raise InputError(str(error.args[0]) if error.args else str(error)) from error
         checks.check_metrics(self)

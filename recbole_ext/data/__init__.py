@@ -25,7 +25,9 @@ def create_dataset(config):
     own = importlib.import_module("recbole.data.dataset")
     if config["MODEL_TYPE"] == ModelType.SEQUENTIAL and not hasattr(own, config["model"] + "Dataset"):
         if config["save_dataset"] or config["dataset_save_path"]:
-            getLogger().warning("save_dataset and dataset_save_path are ignored: the event log is read anew in seconds.")
+            getLogger().warning(
+                "save_dataset and dataset_save_path are ignored: the event log is read anew in seconds."
+            )
         dataset = EventLogDataset(config)
     else:
         try:

@@ -10,7 +10,6 @@ from recbole.utils import FeatureType
 
 from recbole_ext.errors import InputError
 
-
 NO_NUMBER = ["", "nan", "NaN", "NA", "N/A", "null", "NULL", "None"]
 
 
@@ -70,7 +69,7 @@ def read_atomic(path: str, separator: str, seq_separator: str, encoding: str, co
     types = {name: kind for name, kind in header.items() if columns is None or name in columns}
     floats = [name for name, kind in types.items() if kind == FeatureType.FLOAT]
     try:
-        frame = _read(path, separator, encoding, list(header), types, {name: np.float64 for name in floats})
+        frame = _read(path, separator, encoding, list(header), types, dict.fromkeys(floats, np.float64))
     except ValueError:  # not a number somewhere: read as text, find out where
         text = _read(path, separator, encoding, list(header), types, {})
         for name in floats:
@@ -108,7 +107,9 @@ def _read(path, separator, encoding, names, types, dtypes) -> pd.DataFrame:
         detail = str(error).replace("Error tokenizing data. C error: ", "").strip()
         raise InputError(f"{path} is not a table with {len(names)} columns: {detail}.") from error
     except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not {encoding} text ({error.reason}); set encoding to that of the file.") from error
+        raise InputError(
+            f"{path} is not {encoding} text ({error.reason}); set encoding to that of the file."
+        ) from error
     return frame[list(types)]
 
 

@@ -82,12 +82,18 @@ class EventLogDataset(SequentialDataset):
         self.field2seqlen[name] = max(map(len, frame[name]))
 
     def _check_events(self, path: str, types: dict[str, FeatureType], frame) -> None:
-        for key, field in (("USER_ID_FIELD", self.uid_field), ("ITEM_ID_FIELD", self.iid_field), ("TIME_FIELD", self.time_field)):
+        for key, field in (
+            ("USER_ID_FIELD", self.uid_field),
+            ("ITEM_ID_FIELD", self.iid_field),
+            ("TIME_FIELD", self.time_field),
+        ):
             if field not in types:
                 raise InputError(f"{path} has no column '{field}', which {key} names; it has {', '.join(types)}.")
         if types[self.time_field] != FeatureType.FLOAT:
             kind = types[self.time_field].value
-            raise InputError(f"{path} line 1: time column '{self.time_field}' is a {kind}; write {self.time_field}:float.")
+            raise InputError(
+                f"{path} line 1: time column '{self.time_field}' is a {kind}; write {self.time_field}:float."
+            )
         check_times(frame[self.time_field], path)
 
     # ---------------------------------------------------------------- filtering, each step counted
@@ -222,7 +228,7 @@ class EventLogDataset(SequentialDataset):
         """
         datasets = super().build() if self.benchmark_filename_list is None else self._build_presplit()
         datasets[0] = self._training_examples(datasets[0])
-        for name, part in zip(("train", "valid", "test"), datasets):
+        for name, part in zip(("train", "valid", "test"), datasets, strict=False):
             self.funnel.split(name, part.inter_feat)
         if len(datasets[0].inter_feat) == 0:
             raise InputError(f"eval_args {self.config['eval_args']} leaves nothing to train on.")
@@ -267,7 +273,9 @@ class EventLogDataset(SequentialDataset):
         lengths = rows[self.item_list_length_field].numpy()
         lists = [name for name in rows if self._list_field(name) in rows]
         inside = torch.arange(rows[self._list_field(self.iid_field)].shape[1]) < torch.from_numpy(lengths)[:, None]
-        history = EventLog({name: rows[self._list_field(name)][:, : inside.shape[1]][inside] for name in lists}, tuple(lists))
+        history = EventLog(
+            {name: rows[self._list_field(name)][:, : inside.shape[1]][inside] for name in lists}, tuple(lists)
+        )
         drop = {self.item_list_length_field, *map(self._list_field, lists)}
         targets = EventLog({name: rows[name] for name in rows if name not in drop})
         end = np.cumsum(lengths)
@@ -299,5 +307,3 @@ def example_kind(config) -> str:
 def keeps_event_log(dataset) -> bool:
     """Whether a data set is one of ours, so that its times are exact seconds since `time_origin`."""
     return isinstance(dataset, EventLogDataset)
-
-

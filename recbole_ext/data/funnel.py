@@ -29,7 +29,10 @@ class Funnel:
         if len(frame) == 0:
             raise InputError(f"no event is left after {name}; loosen that filter.")
         before, self.last = self.last, self._count(frame)
-        parts = (f"{now:,} of {was:,} {kind}" for now, was, kind in zip(self.last, before, ("events", "users", "items")))
+        parts = (
+            f"{now:,} of {was:,} {kind}"
+            for now, was, kind in zip(self.last, before, ("events", "users", "items"), strict=True)
+        )
         getLogger().info(f"Data: {name} kept {', '.join(parts)}")
 
     def examples(self, table, time_field: str) -> None:

@@ -18,9 +18,7 @@ def prefixes(users: np.ndarray, width: int) -> Ranges:
     return Ranges(np.maximum(first[target], target - width), target, target)
 
 
-def filtered_prefixes(
-    users: np.ndarray, times: np.ndarray, kept: np.ndarray, width: int, least: int
-) -> Ranges:
+def filtered_prefixes(users: np.ndarray, times: np.ndarray, kept: np.ndarray, width: int, least: int) -> Ranges:
     """Every event is a target; its history is the at most `width` kept events strictly earlier.
 
     Args:
@@ -31,7 +29,9 @@ def filtered_prefixes(
     key_user = users[kept]
     first = np.searchsorted(key_user, users, side="left")
     # rank of a moment within its user: events of one time share it, so that none of them sees another
-    moment = np.cumsum(np.diff(users, prepend=users[:1] - 1).astype(bool) | np.diff(times, prepend=times[:1] - 1).astype(bool))
+    moment = np.cumsum(
+        np.diff(users, prepend=users[:1] - 1).astype(bool) | np.diff(times, prepend=times[:1] - 1).astype(bool)
+    )
     end = np.searchsorted(moment[kept], moment, side="left")
     target = np.flatnonzero(end - first >= least)
     first, end = first[target], end[target]

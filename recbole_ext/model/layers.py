@@ -76,6 +76,6 @@ def cross_entropy_over_items(hidden: Tensor, table: Tensor, bias: Tensor, target
     rows = max(1, LOGITS_AT_ONCE // len(table))
     if len(hidden) <= rows:
         return F.cross_entropy(F.linear(hidden, table, bias), target)
-    parts = zip(hidden.split(rows), target.split(rows))
+    parts = zip(hidden.split(rows), target.split(rows), strict=True)
     losses = [checkpoint(summed, part, answer, table, bias, use_reentrant=False) for part, answer in parts]
     return torch.stack(losses).sum() / len(hidden)

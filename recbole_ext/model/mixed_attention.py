@@ -4,6 +4,7 @@ B batch, R query rows, T slots, H hidden, n heads, d = H/n.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -26,8 +27,8 @@ class Temporal:
 
     slots: list[Tensor]
     rows: list[Tensor]
-    sin: tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]] | None
-    gaps: tuple[Tensor, Tensor] | None
+    sin: Any
+    gaps: Any
     real: Tensor
 
 
@@ -49,7 +50,13 @@ class MixedAttention(nn.Module):
     """
 
     def __init__(
-        self, hidden: int, absolute: int, relative: list[str], dropout: float, content_bias: bool, table: GapTable | None
+        self,
+        hidden: int,
+        absolute: int,
+        relative: list[str],
+        dropout: float,
+        content_bias: bool,
+        table: GapTable | None,
     ):
         super().__init__()
         self.heads, self.relative, self.absolute = absolute + len(relative), list(relative), absolute
@@ -60,10 +67,10 @@ class MixedAttention(nn.Module):
         self.position_key = nn.ModuleList(nn.Linear(hidden, self.d) for _ in range(absolute))
         self.gap_key = nn.ModuleList(nn.Linear(hidden, self.d, bias=False) for _ in relative)  # W_R
         count = len(relative)
-        self.gap_bias = nn.Parameter(torch.empty(count, self.d)) if count else None  # b_R
+        self.gap_bias: Any = nn.Parameter(torch.empty(count, self.d)) if count else None  # b_R
         self.content_bias = nn.Parameter(torch.empty(count, self.d)) if count and content_bias else None  # b_I
         self.dropout = Dropout(dropout)
-        self.table = [table]  # shared by the layers: in a list, so that it is no submodule of each
+        self.table: list[Any] = [table]  # shared by the layers: in a list, so that it is no submodule of each
 
     def forward(self, rows: Tensor, slots: Tensor, when: Temporal, weights: list[Tensor] | None = None) -> Tensor:
         """Attend from query rows [B, R, H] to slots [B, T, H]; returns [B, R, H].
