@@ -1,0 +1,1 @@
+"""Plain, obviously right versions of what the package computes cleverly."""
