@@ -72,10 +72,11 @@ class Config(RecBoleConfig):
 
     def compatibility_settings(self) -> None:
         """Give back the NumPy names that RecBole's code uses and NumPy 2 no longer has."""
-        for name, kind in {"float": np.float64, "int": np.int_, "str": np.str_, "object": np.object_}.items():
-            if name not in np.__dict__:
-                setattr(np, name, kind)
-        for name, kind in {"bool": np.bool_, "long": np.int_}.items():
+        kinds: dict[str, Any] = {
+            "float": np.float64, "int": np.int_, "long": np.int_, "bool": np.bool_,
+            "str": np.str_, "object": np.object_,
+        }  # fmt: skip
+        for name, kind in kinds.items():
             if name not in np.__dict__:
                 setattr(np, name, kind)
 
