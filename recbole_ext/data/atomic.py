@@ -1,7 +1,10 @@
-"""Reading one atomic file: RecBole's tab-separated format with `name:type` headers."""
+"""Reading one atomic file: RecBole's separated columns under a header of `name:type` fields."""
 
 import csv
+import io
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -10,131 +13,183 @@ from recbole.utils import FeatureType
 
 from recbole_ext.errors import InputError
 
-NO_NUMBER = ["", "nan", "NaN", "NA", "N/A", "null", "NULL", "None"]
+NO_NUMBER = ["", "nan", "NaN", "NA", "N/A", "null", "NULL", "None"]  # how programs write a missing number
+UNIT_SEPARATOR = b"\x1f"  # stands in for separators of several characters, which the fast parser does not take
+KINDS = {kind.value: kind for kind in FeatureType}
 
 
 @dataclass
 class AtomicTable:
-    """The columns of a file: `frame` (sequence columns as arrays per row) and the type of each."""
+    """What a file holds.
 
+    Attributes:
+        path, encoding: of the file.
+        frame: a row for each line, the index counting lines from 0; tokens are text, numbers float64, sequences one array per row. Missing tokens and
+            numbers are NaN, missing sequences empty.
+        types: name and type of each column of `frame`, in file order.
+    """
+
+    path: str
+    encoding: str
     frame: pd.DataFrame
     types: dict[str, FeatureType]
 
+    def refuse(self, wrong: np.ndarray | pd.Series, name: str, wanted: str) -> None:
+        """Raise `InputError` for the first row where `wrong`, bool [rows], is true, if there is one.
 
-def read_header(path: str, separator: str, encoding: str) -> dict[str, FeatureType]:
-    """Names and types of the columns, in file order.
+        Args:
+            name: the column whose value is wrong.
+            wanted: the end of the sentence, after the value.
+        """
+        rows = np.flatnonzero(wrong)
+        if len(rows):
+            value = self.frame[name].iloc[rows[0]]
+            text = " ".join(map(str, value)) if isinstance(value, np.ndarray) else "" if pd.isna(value) else str(value)
+            shown = f"'{text}'" if text else "empty"
+            more = f" (and {len(rows) - 1} more)" if len(rows) > 1 else ""
+            raise InputError(f"{self.path} line {self.line(rows[0])}{more}: {name} is {shown}; {wanted}.")
+
+    def line(self, row: int) -> int:
+        """Number in the file of the line of a row; the header is line 1, blank lines count."""
+        numbers = (number for number, _ in _lines(_text(self.path, self.encoding)))
+        return next(islice(numbers, int(self.frame.index[row]) + 1, None))
+
+
+def read_atomic(
+    path: str,
+    separator: str,
+    seq_separator: str,
+    encoding: str = "utf-8",
+    load: Collection[str] | None = None,
+    unload: Collection[str] | None = None,
+) -> AtomicTable:
+    """Read some columns of an atomic file.
+
+    A byte order mark, Windows line ends and blank lines are fine. Quotes are those of CSV where the whole file is a
+    table by CSV's rules with one row a line; otherwise they are characters as any other.
+
+    Args:
+        path: the file.
+        separator: between fields.
+        seq_separator: between the members of a sequence field.
+        encoding: of the file.
+        load: names of the columns to read; `None` reads all.
+        unload: names of columns to leave out.
 
     Raises:
-        InputError: the file cannot be read, or a header field is not `name:type` with a type RecBole knows.
+        InputError: the file is no text or no table, a column is missing, or a number is none. The message names the
+            file and, where there is one, the line, the column and the value.
     """
+    data, split = _text(path, encoding), separator.encode()
+    if len(split) > 1:
+        data, split = data.replace(split, UNIT_SEPARATOR), UNIT_SEPARATOR
+    header = _header(path, data.partition(b"\n")[0].decode().split(split.decode()), separator)
+    missing = sorted(set(load or ()) - set(header))
+    if missing:
+        raise InputError(f"{path} has no column '{missing[0]}'; its columns are {', '.join(header)}.")
+    wanted = (set(header) if load is None else set(load)) - set(unload or ())
+    types = {name: kind for name, kind in header.items() if name in wanted}
+    floats = [name for name, kind in types.items() if kind == FeatureType.FLOAT]
+
+    def parse(dtypes: dict[str, type]) -> AtomicTable:
+        frame = pd.read_csv(
+            io.BytesIO(data), sep=split.decode(), header=0, names=list(header), usecols=list(types), dtype=dtypes,
+            quoting=quoting, engine="c", float_precision="round_trip", keep_default_na=False,
+            # a token may well be called NA or None: only an empty one is missing
+            na_values={name: NO_NUMBER if dtype is np.float64 else [""] for name, dtype in dtypes.items()},
+        )  # fmt: skip
+        return AtomicTable(path, encoding, frame[list(types)], types)
+
+    quoting = _quoting(path, data, split, len(header))
     try:
-        with open(path, encoding=encoding, newline=None) as file:
-            line = file.readline().rstrip("\r\n").removeprefix("\ufeff")
+        table = parse({name: np.float64 if name in floats else object for name in types})
+    except ValueError as error:  # not a number somewhere: read as text, find out where
+        text = parse(dict.fromkeys(types, object))
+        for name in floats:
+            column = text.frame[name]
+            none = pd.to_numeric(column, errors="coerce").isna() & ~column.isin([np.nan, *NO_NUMBER])
+            text.refuse(none, name, "it should be a number")
+        raise InputError(f"{path}: {error}.") from error
+    if types and not len(table.frame):
+        raise InputError(f"{path} holds a header and nothing else; it should hold at least one row.")
+    for name in floats:
+        table.refuse(np.isinf(table.frame[name]), name, "it should be a finite number")
+    for name, kind in types.items():
+        if kind in (FeatureType.TOKEN_SEQ, FeatureType.FLOAT_SEQ):
+            table.frame[name] = _sequences(table, name, seq_separator)
+    return table
+
+
+def _text(path: str, encoding: str) -> bytes:
+    """The file in UTF-8, lines ended by `\\n`, without a byte order mark."""
+    try:
+        data = Path(path).read_bytes()
+        text = data.decode(encoding)
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}.") from error
-    except (UnicodeError, LookupError) as error:
-        raise InputError(f"{path} is not {encoding} text ({error}); set encoding to that of the file.") from error
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise InputError(f"{path} line {line} is not {encoding} text; set encoding to that of the file.") from error
+    except LookupError as error:
+        raise InputError(f"encoding is '{encoding}', which is not known; utf-8, utf-16 and latin-1 are.") from error
+    text = text.removeprefix("\ufeff")
+    if not text or text.isspace():
+        raise InputError(f"{path} is empty; it should begin with a header of name:type fields.")
+    if "\0" in text:
+        line = text.count("\n", 0, text.index("\0")) + 1
+        raise InputError(f"{path} line {line} holds a NUL character; set encoding to that of the file.")
+    data = text.encode()
+    return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in data else data
+
+
+def _header(path: str, words: list[str], separator: str) -> dict[str, FeatureType]:
+    """Names and types of the columns, in file order."""
     types: dict[str, FeatureType] = {}
-    for word in line.split(separator):
-        name, colon, kind = word.rpartition(":")
-        if not colon or not name or kind not in {known.value for known in FeatureType}:
+    for word in words:
+        name, _, kind = word.partition(":")
+        if not name or kind not in KINDS:
             raise InputError(
-                f"{path} line 1: header '{word}' should read name:type with type token, token_seq, float or "
-                f"float_seq, the fields separated by {separator!r}."
+                f"{path} line 1: header field '{word}' should read name:type with type {', '.join(KINDS)}, "
+                f"and {separator!r} between the fields."
             )
         if name in types:
             raise InputError(f"{path} line 1: column '{name}' stands there twice.")
-        types[name] = FeatureType(kind)
+        types[name] = KINDS[kind]
     return types
 
 
-def read_atomic(path: str, separator: str, seq_separator: str, encoding: str, columns: set[str] | None) -> AtomicTable:
-    """Read the named columns of an atomic file.
-
-    Args:
-        path: the file; a byte order mark and Windows line ends are fine.
-        separator: between fields.
-        seq_separator: between the members of a sequence field.
-        encoding: of the file; utf-8 unless the user says otherwise.
-        columns: names to load; `None` loads all.
-
-    Raises:
-        InputError: a column is missing, a number is none, or the file is not a table.
-    """
-    encoding = "utf-8-sig" if encoding.lower().replace("_", "-") in {"utf-8", "utf8"} else encoding
-    header = read_header(path, separator, encoding)
-    missing = sorted((columns or set()) - set(header))
-    if missing:
-        raise InputError(f"{path} has no column '{missing[0]}'; its columns are {', '.join(header)}.")
-    types = {name: kind for name, kind in header.items() if columns is None or name in columns}
-    floats = [name for name, kind in types.items() if kind == FeatureType.FLOAT]
-    try:
-        frame = _read(path, separator, encoding, list(header), types, dict.fromkeys(floats, np.float64))
-    except ValueError:  # not a number somewhere: read as text, find out where
-        text = _read(path, separator, encoding, list(header), types, {})
-        for name in floats:
-            _refuse_text(path, text[name])
-        raise
-    for name in floats:
-        endless = np.isinf(frame[name].to_numpy())
-        if endless.any():
-            raise InputError(f"{path} line {_line(endless)}: {name} is infinite; it should be a finite number.")
-    for name, kind in types.items():
-        if kind in (FeatureType.TOKEN_SEQ, FeatureType.FLOAT_SEQ):
-            frame[name] = _sequences(path, frame[name], seq_separator, kind)
-    return AtomicTable(frame, types)
+def _lines(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Number and content of the lines that are not blank, the header's included."""
+    return ((number, line) for number, line in enumerate(io.BytesIO(data), 1) if line.strip(b" \n"))
 
 
-def _read(path, separator, encoding, names, types, dtypes) -> pd.DataFrame:
-    options = {
-        "sep": separator, "names": names, "header": 0, "usecols": list(types), "encoding": encoding,
-        "dtype": {name: dtypes.get(name, str) for name in types}, "index_col": False,
-        # a token may well be called NA or None: only an empty one is missing
-        "keep_default_na": False, "na_values": {name: NO_NUMBER if name in dtypes else [""] for name in types},
-    }  # fmt: skip
-    if len(separator) == 1:
-        options |= {"engine": "c", "float_precision": "round_trip"}
-    else:
-        options |= {"engine": "python"}
-    try:
-        with open(path, "rb") as file:
-            quoted = b'"' in file.read()
-        frame = pd.read_csv(path, **options)
-        if quoted and len(frame) != _count_lines(path) - 1:
-            # an unpaired quote swallowed line ends: quotes are ordinary characters in this file
-            frame = pd.read_csv(path, quoting=csv.QUOTE_NONE, **options)
-    except pd.errors.ParserError as error:
-        detail = str(error).replace("Error tokenizing data. C error: ", "").strip()
-        raise InputError(f"{path} is not a table with {len(names)} columns: {detail}.") from error
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"{path} is not {encoding} text ({error.reason}); set encoding to that of the file."
-        ) from error
-    return frame[list(types)]
-
-
-def _count_lines(path: str) -> int:
-    return sum(1 for line in Path(path).read_bytes().splitlines() if line.strip())
-
-
-def _line(bad: np.ndarray) -> int:
-    return int(np.flatnonzero(bad)[0]) + 2  # the header is line 1
-
-
-def _refuse_text(path: str, column: pd.Series) -> None:
-    numbers = pd.to_numeric(column, errors="coerce")
-    bad = (numbers.isna() & column.notna()).to_numpy()
-    if bad.any():
-        value = column[bad].iloc[0]
-        raise InputError(f"{path} line {_line(bad)}: {column.name} is '{value}'; it should be a number.")
-
-
-def _sequences(path: str, column: pd.Series, separator: str, kind: FeatureType) -> list[np.ndarray]:
-    rows = []
-    for number, text in enumerate(column.fillna("").to_numpy()):
-        words = [word for word in text.split(separator) if word]
+def _quoting(path: str, data: bytes, separator: bytes, width: int) -> int:
+    """What quotes are, as a constant of `csv`; `InputError` if a line has not `width` fields."""
+    if b'"' in data:
+        rows = csv.reader((line.decode() for _, line in _lines(data)), delimiter=separator.decode())
         try:
-            rows.append(np.array(words) if kind == FeatureType.TOKEN_SEQ else np.array(words, dtype=np.float64))
-        except ValueError as error:
-            raise InputError(f"{path} line {number + 2}: {column.name} is '{text}'; it should be numbers.") from error
-    return rows
+            # an unpaired quote swallows line ends
+            if all(len(row) == width and rows.line_num == number for number, row in enumerate(rows, 1)):
+                return csv.QUOTE_MINIMAL
+        except csv.Error:  # it swallowed so many that the field is too long
+            pass
+    if {line.count(separator) for line in io.BytesIO(data)} != {width - 1}:  # blank lines, or worse
+        for number, line in _lines(data):
+            fields = line.count(separator) + 1
+            if fields != width:
+                raise InputError(f"{path} line {number} has {fields} fields; the header has {width}.")
+    return csv.QUOTE_NONE
+
+
+def _sequences(table: AtomicTable, name: str, separator: str) -> list[np.ndarray]:
+    """The column cut into members: an array of text or float64 per row."""
+    column = table.frame[name].fillna("")
+    rows = [[word for word in text.split(separator) if word] for text in column]
+    if table.types[name] == FeatureType.TOKEN_SEQ:
+        return [np.array(words, dtype=str) for words in rows]
+    numbers = pd.to_numeric(pd.Series([word for words in rows for word in words], dtype=object), errors="coerce")
+    lengths = np.array([len(words) for words in rows])
+    wrong = np.zeros(len(rows), dtype=bool)
+    wrong[np.repeat(np.arange(len(rows)), lengths)[~np.isfinite(numbers.to_numpy(dtype=np.float64))]] = True
+    table.refuse(wrong, name, "it should be finite numbers")
+    return np.split(numbers.to_numpy(dtype=np.float64), np.cumsum(lengths)[:-1])

@@ -6,48 +6,32 @@ N events in the log, n examples, L longest history.
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from recbole.data.interaction import Interaction
+from torch import Tensor
 
-
-@dataclass(frozen=True)
-class Ranges:
-    """Example e is: history `log[start[e]:end[e]]`, then the event `target[e]` of the log of targets.
-
-    All three are int64 arrays of shape [n].
-    """
-
-    start: np.ndarray
-    end: np.ndarray
-    target: np.ndarray
-
-    def __getitem__(self, index) -> Ranges:
-        return Ranges(self.start[index], self.end[index], self.target[index])
-
-    def __len__(self) -> int:
-        return len(self.target)
+from recbole_ext.data.ranges import Ranges
 
 
 @dataclass(frozen=True)
 class EventLog:
-    """Columns of events, sorted by user and time; `lists` names the columns of which a history gives the past."""
+    """Columns of events, [N, ...] each, sorted by user and time; a history gives the past of those that `lists` names."""
 
-    columns: dict[str, torch.Tensor]
-    lists: tuple[str, ...] = field(default=())
-
-    def without(self, name: str) -> EventLog:
-        rest = {key: value for key, value in self.columns.items() if key != name}
-        return EventLog(rest, tuple(key for key in self.lists if key != name))
+    columns: dict[str, Tensor]
+    lists: tuple[str, ...] = ()
 
 
 class Examples(Interaction):
     """What RecBole takes for the table of all examples, without the copies of every history.
 
-    `examples[index]` is a smaller table of the same kind; `gather()` makes the batch of it, with the histories as
-    lists padded with 0 on the right. A column is gathered when somebody asks for it.
+    `examples[index]` is a smaller table of the same kind, for whatever indexes a NumPy array; `examples[name]` is a
+    column: targets [n], lengths [n], lists [n, L] padded with 0 on the right. A column is gathered when it is asked
+    for; `gather()` makes the batch of all columns.
 
     Args:
         targets: log from which the target events come.
@@ -55,7 +39,7 @@ class Examples(Interaction):
         ranges: the examples.
         suffix: RecBole's `LIST_SUFFIX`.
         length_field: RecBole's `ITEM_LIST_LENGTH_FIELD`.
-        width: L, the width of the lists.
+        width: L.
     """
 
     def __init__(
@@ -63,54 +47,60 @@ class Examples(Interaction):
     ):
         self.targets, self.history, self.ranges = targets, history, ranges
         self.suffix, self.length_field, self.width = suffix, length_field, width
+        self.hidden: frozenset[str] = frozenset()  # columns that were dropped
 
     # ---------------------------------------------------------------- columns
 
     @property
     def columns(self) -> list[str]:
         lists = [name + self.suffix for name in self.history.lists]
-        return [*self.targets.columns, self.length_field, *lists]
+        return [name for name in (*self.targets.columns, self.length_field, *lists) if name not in self.hidden]
+
+    @property
+    def interaction(self) -> Examples:
+        """RecBole's mapping of names to columns; the examples are one, and gather a column when it is asked for."""
+        return self
+
+    def keys(self) -> list[str]:
+        return self.columns
+
+    def items(self) -> Iterator[tuple[str, Tensor]]:
+        return ((name, self[name]) for name in self.columns)
 
     @property
     def length(self) -> int:
         return len(self.ranges)
 
-    @property
-    def interaction(self) -> dict[str, torch.Tensor]:
-        """Every column, gathered: for the parts of RecBole that go through all of them."""
-        return {name: self._column(name) for name in self.columns}
+    def gather(self) -> Interaction:
+        """The batch of these examples."""
+        lists = [name for name in self.history.lists if name + self.suffix not in self.hidden]
+        batch = {name: self._column(name) for name in (*self.targets.columns, self.length_field)}
+        batch = {name: values for name, values in batch.items() if name not in self.hidden}
+        return Interaction({**batch, **self._lists(lists)})
 
-    def _column(self, name: str) -> torch.Tensor:
-        ranges = self.ranges
+    def _column(self, name: str) -> Tensor:
         if name in self.targets.columns:
-            return self.targets.columns[name][torch.from_numpy(ranges.target)]
+            return self.targets.columns[name][torch.from_numpy(self.ranges.target)]
         if name == self.length_field:
-            return torch.from_numpy(ranges.end - ranges.start)
+            return torch.from_numpy(self.ranges.end - self.ranges.start)
         return self._lists([name.removesuffix(self.suffix)])[name]
 
-    def _lists(self, names) -> dict[str, torch.Tensor]:
+    def _lists(self, names: Iterable[str]) -> dict[str, Tensor]:
         start, end = torch.from_numpy(self.ranges.start), torch.from_numpy(self.ranges.end)
         rows = start[:, None] + torch.arange(self.width)  # [n, L]
-        inside = rows < end[:, None]
-        rows.masked_fill_(~inside, 0)
+        padding = rows >= end[:, None]
+        rows.masked_fill_(padding, 0)
         lists = {}
         for name in names:
             values = self.history.columns[name]
             gathered = values[rows] if len(values) else values.new_zeros(rows.shape + values.shape[1:])
-            lists[name + self.suffix] = gathered.masked_fill_(~inside.view(*inside.shape, *[1] * (values.dim() - 1)), 0)
+            lists[name + self.suffix] = gathered.masked_fill_(padding.view(*padding.shape, *[1] * (values.dim() - 1)), 0)
         return lists
-
-    def gather(self) -> Interaction:
-        """The batch of these examples: targets [n], lengths [n] and lists [n, L]."""
-        index = torch.from_numpy(self.ranges.target)
-        batch = {name: values[index] for name, values in self.targets.columns.items()}
-        batch[self.length_field] = torch.from_numpy(self.ranges.end - self.ranges.start)
-        batch.update(self._lists(self.history.lists))
-        return Interaction(batch)
 
     # ---------------------------------------------------------------- what RecBole does to its table
 
-    def replaced(self, **changes) -> Examples:
+    def replaced(self, **changes: Any) -> Examples:
+        """The same examples with other attributes, e.g. `ranges`."""
         other = copy.copy(self)
         other.__dict__.update(changes)
         return other
@@ -122,10 +112,9 @@ class Examples(Interaction):
             return self._column(index)
         if isinstance(index, (int, np.integer)):
             index = [index]
-        if isinstance(index, torch.Tensor):
-            index = index.numpy()
-        if isinstance(index, (list, range)):
-            index = np.asarray(index, dtype=np.int64)
+        if not isinstance(index, slice):
+            index = np.asarray(index)
+            index = index if len(index) else index.astype(np.int64)
         return self.replaced(ranges=self.ranges[index])
 
     def __getattr__(self, name):
@@ -152,15 +141,12 @@ class Examples(Interaction):
         raise TypeError("examples are ranges into the event log and take no new columns; set them on a batch")
 
     def drop(self, column: str) -> None:
-        if column in self.targets.columns:
-            self.targets = self.targets.without(column)
-        else:
-            self.history = replace(
-                self.history, lists=tuple(name for name in self.history.lists if name + self.suffix != column)
-            )
+        """Take a column out of the table and of the batches, as `unused_col` asks."""
+        if column not in self:
+            raise ValueError(f"there is no column '{column}'; the columns are {', '.join(self.columns)}")
+        self.hidden |= {column}
+
+    __delitem__ = drop
 
     def _reindex(self, index) -> None:
         self.ranges = self.ranges[np.asarray(index)]
-
-    def __delitem__(self, name):
-        self.drop(name)

@@ -2,13 +2,13 @@
 
 from logging import getLogger
 
-import numpy as np
+import pandas as pd
 
-from recbole_ext.errors import InputError
+from recbole_ext.data.examples import Examples
 
 
 class Funnel:
-    """Counts users, items and events after each step and logs each step that changed them.
+    """Counts events, users and items after each step and logs the steps that changed them.
 
     Args:
         user, item: names of the id columns.
@@ -18,37 +18,32 @@ class Funnel:
         self.user, self.item = user, item
         self.last = (0, 0, 0)  # events, users, items
 
-    def begin(self, frame) -> None:
+    def begin(self, frame: pd.DataFrame) -> None:
+        """Log what was read."""
         self.last = self._count(frame)
         getLogger().info("Data: read {:,} events of {:,} users and {:,} items".format(*self.last))
 
-    def step(self, name: str, frame) -> None:
-        """Log what the step `name` left; `InputError` where it left nothing."""
+    def step(self, name: str, frame: pd.DataFrame) -> None:
+        """Log what the step `name` left, if it dropped anything."""
         if len(frame) == self.last[0]:
             return
-        if len(frame) == 0:
-            raise InputError(f"no event is left after {name}; loosen that filter.")
         before, self.last = self.last, self._count(frame)
-        parts = (
-            f"{now:,} of {was:,} {kind}"
-            for now, was, kind in zip(self.last, before, ("events", "users", "items"), strict=True)
-        )
-        getLogger().info(f"Data: {name} kept {', '.join(parts)}")
+        kept = zip(("events", "users", "items"), self.last, before, strict=True)
+        getLogger().info(f"Data: {name} kept {', '.join(f'{now:,} of {was:,} {kind}' for kind, now, was in kept)}")
 
-    def examples(self, table, time_field: str) -> None:
-        """Log how many events became targets."""
-        events = len(table.targets.columns[time_field])
-        users = np.unique(table.targets.columns[self.user].numpy())
-        left = np.unique(table[self.user].numpy())
+    def targets(self, table: Examples) -> None:
+        """Log how many events became targets, and how many users have one."""
+        users = table.targets.columns[self.user]
         getLogger().info(
-            f"Data: {len(table):,} of {events:,} events have a history and are targets; "
-            f"{len(users) - len(left):,} of {len(users):,} users have none"
+            f"Data: {len(table):,} of {len(users):,} events have a history and are targets, "
+            f"of {len(table[self.user].unique()):,} of {len(users.unique()):,} users"
         )
 
-    def split(self, name: str, table) -> None:
+    def split(self, name: str, table: Examples, windows: Examples | None = None) -> None:
         """Log the size of one split."""
-        users, items = (len(np.unique(np.asarray(table[field]))) for field in (self.user, self.item))
-        getLogger().info(f"Data: {name} has {len(table):,} examples of {users:,} users, with {items:,} target items")
+        users, items = (len(table.targets.columns[field][table.ranges.target].unique()) for field in (self.user, self.item))
+        inside = "" if windows is None else f", trained on as {len(windows):,} windows"
+        getLogger().info(f"Data: {name} has {len(table):,} targets of {users:,} users and {items:,} items{inside}")
 
-    def _count(self, frame) -> tuple[int, int, int]:
+    def _count(self, frame: pd.DataFrame) -> tuple[int, int, int]:
         return len(frame), frame[self.user].nunique(), frame[self.item].nunique()

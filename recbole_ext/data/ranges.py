@@ -1,14 +1,42 @@
-"""Which events make an example: index arithmetic on a log sorted by user and time."""
+"""Which events make an example: index arithmetic on a log sorted by user and time.
+
+N events in the log, n examples.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 
-from recbole_ext.data.examples import Ranges
+
+@dataclass(frozen=True)
+class Ranges:
+    """Example e is: the history `log[start[e]:end[e]]`, then the event `target[e]` of the log of targets.
+
+    All three are int64 arrays of shape [n].
+    """
+
+    start: np.ndarray
+    end: np.ndarray
+    target: np.ndarray
+
+    def __getitem__(self, index) -> Ranges:
+        return Ranges(self.start[index], self.end[index], self.target[index])
+
+    def __len__(self) -> int:
+        return len(self.target)
+
+
+def is_new(values: np.ndarray) -> np.ndarray:
+    """Whether each value differs from the one before, bool [N]; the first one does."""
+    return np.concatenate([[True], values[1:] != values[:-1]])[: len(values)]
 
 
 def user_starts(users: np.ndarray) -> np.ndarray:
     """Row of each event's user's first event, [N], for users sorted together."""
-    new = np.flatnonzero(np.diff(users, prepend=users[:1] - 1))
-    return np.repeat(new, np.diff(new, append=len(users)))
+    first = np.flatnonzero(is_new(users))
+    return np.repeat(first, np.diff(first, append=len(users)))
 
 
 def prefixes(users: np.ndarray, width: int) -> Ranges:
@@ -23,15 +51,13 @@ def filtered_prefixes(users: np.ndarray, times: np.ndarray, kept: np.ndarray, wi
 
     Args:
         users, times: of the log of targets, [N], sorted.
-        kept: rows of the log that may stand in a history, ascending; ranges count within these.
+        kept: rows of the log that may stand in a history, ascending; starts and ends count within these.
+        width: length of the longest history.
         least: shortest history of an example that is used.
     """
-    key_user = users[kept]
-    first = np.searchsorted(key_user, users, side="left")
-    # rank of a moment within its user: events of one time share it, so that none of them sees another
-    moment = np.cumsum(
-        np.diff(users, prepend=users[:1] - 1).astype(bool) | np.diff(times, prepend=times[:1] - 1).astype(bool)
-    )
+    # events of one user and time share a moment, so that none of them sees another
+    moment = np.cumsum(is_new(users) | is_new(times))
+    first = np.searchsorted(users[kept], users, side="left")
     end = np.searchsorted(moment[kept], moment, side="left")
     target = np.flatnonzero(end - first >= least)
     first, end = first[target], end[target]
@@ -46,14 +72,13 @@ def windows(users: np.ndarray, targets: np.ndarray, width: int, step: int) -> Ra
 
     Args:
         users: of the log, [N], sorted.
-        targets: rows of the training targets.
-        width: events in a full window.
-        step: events from one window's end to the next's.
+        targets: rows of the training targets, in any order; of each user, all from the second event to the last.
+        width: events in a full window, 2 or more.
+        step: events from one window's end to the next's, 1 or more.
     """
     first = user_starts(users)
-    order = np.argsort(targets, kind="stable")
-    rows = targets[order]
-    last = rows[np.flatnonzero(np.diff(users[rows], append=users.max(initial=0) + 1))]  # of each user
+    rows = np.sort(targets)
+    last = rows[is_new(users[rows][::-1])[::-1]]  # of each user
     count = np.maximum(last - first[last] + 1 - width, 0) // step + 1
     back = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
     target = np.repeat(last, count) - back * step

@@ -1,10 +1,8 @@
-"""Exact time: float64 seconds since the first event of the data."""
-
-import numpy as np
-import pandas as pd
+"""Units of time, and the sentence for a wrong one."""
 
 from recbole_ext.errors import InputError
 
+# Seconds in one unit. Times are read as float64, which tells nanoseconds since 1970 apart in steps of 256.
 SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "D": 86400.0}
 LONGEST_YEARS = 200
 
@@ -16,29 +14,18 @@ def seconds_per_unit(time_unit: str) -> float:
     return SECONDS[time_unit]
 
 
-def check_times(times: pd.Series, path: str) -> None:
-    """Refuse an event without a time: put anywhere in a history, it would be a guess.
-
-    Raises:
-        InputError: names the first line without a time.
-    """
-    bad = times.isna().to_numpy()
-    if bad.any():
-        line = int(np.flatnonzero(bad)[0]) + 2
-        more = f" (and {bad.sum() - 1} more)" if bad.sum() > 1 else ""
-        raise InputError(f"{path} line {line}{more}: {times.name} is empty; give every event a time or drop the line.")
-
-
-def check_span(first: float, last: float, time_unit: str, field: str) -> None:
+def check_span(seconds: float, time_unit: str, field: str) -> None:
     """Refuse a span of centuries, which a wrong unit gives: milliseconds read as seconds.
 
     Args:
-        first, last: times of the first and the last event, in seconds.
+        seconds: from the first event to the last.
+        time_unit: in which the column was read.
+        field: name of the time column.
 
     Raises:
         InputError: names `time_unit`.
     """
-    years = (last - first) / (365.25 * 86400)
+    years = seconds / (365.25 * 86400)
     if years > LONGEST_YEARS:
         raise InputError(
             f"column '{field}' spans {years:.0f} years when read with time_unit: {time_unit}; "

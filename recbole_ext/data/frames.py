@@ -1,0 +1,214 @@
+"""From atomic files to clean frames: reading, filtering and exact time, in the steps of RecBole's `Dataset`."""
+
+from logging import getLogger
+
+import numpy as np
+import pandas as pd
+import torch
+from recbole.data.dataset import SequentialDataset
+from recbole.utils import FeatureSource, FeatureType
+from torch.nn.utils.rnn import pad_sequence
+
+from recbole_ext.data.atomic import AtomicTable, read_atomic
+from recbole_ext.data.funnel import Funnel
+from recbole_ext.data.times import check_span, seconds_per_unit
+from recbole_ext.errors import InputError
+
+EVENTS, USERS, ITEMS = FeatureSource.INTERACTION, FeatureSource.USER, FeatureSource.ITEM
+SEQUENCES = (FeatureType.TOKEN_SEQ, FeatureType.FLOAT_SEQ)
+
+
+class ExactTimeDataset(SequentialDataset):
+    """RecBole's sequential data set up to the point where frames become tensors, with times as they are.
+
+    `TIME_FIELD` holds float64 seconds since the first event kept, whatever `time_unit` the file has; it is never
+    normalised. What cannot be right is refused, and what is left out is logged.
+
+    Attributes:
+        time_origin (float): seconds since 1970 (UTC) of the first event kept.
+
+    Raises:
+        InputError: the files, or what the keys leave of them, cannot be used; the message names the place.
+    """
+
+    time_origin: float
+
+    def __init__(self, config):
+        self.unit = seconds_per_unit(config["time_unit"])
+        self.funnel = Funnel(config["USER_ID_FIELD"], config["ITEM_ID_FIELD"])
+        super().__init__(config)
+
+    def list_field(self, name: str) -> str:
+        """Name of the column that holds the past of a column."""
+        return name + self.config["LIST_SUFFIX"]
+
+    # ---------------------------------------------------------------- reading
+
+    def _load_data(self, token, dataset_path):
+        super()._load_data(token, dataset_path)
+        self.funnel.begin(self.inter_feat)
+
+    def _load_feat(self, filepath, source):
+        load, unload = self._get_load_and_unload_col(source)
+        if load == set():
+            return None
+        separators = self.config["field_separator"], self.config["seq_separator"]
+        table = read_atomic(filepath, *separators, self.config["encoding"] or "utf-8", load, unload)
+        if not table.types:
+            return None
+        self._check_columns(table, source)
+        self._drop_nameless(table, source)
+        if source == EVENTS:
+            self._check_values(table)
+        for name, kind in table.types.items():
+            self._describe(name, kind, source, table.frame)
+        return table.frame.reset_index(drop=True)
+
+    def _check_columns(self, table: AtomicTable, source: FeatureSource | str) -> None:
+        if source == EVENTS:
+            for key, kind in (("USER_ID", "token"), ("ITEM_ID", "token"), ("TIME", "float"), ("LABEL", "float")):
+                field = self.config[f"{key}_FIELD"]
+                if field not in table.types and key != "LABEL":
+                    names = ", ".join(table.types)
+                    raise InputError(f"{table.path} has no column '{field}', which {key}_FIELD names; it has {names}.")
+                if table.types.get(field, FeatureType(kind)).value != kind:
+                    wrong = f"{field}:{table.types[field].value}"
+                    raise InputError(f"{table.path} line 1: '{wrong}' is {key}_FIELD; it should be {field}:{kind}.")
+        own = {USERS: self.uid_field, ITEMS: self.iid_field}.get(source)
+        for name in table.types:
+            # RecBole joins by name: the one would silently stand in the other's place
+            if source in (USERS, ITEMS) and name != own and name in self.field2source:
+                raise InputError(
+                    f"{table.path} has a column '{name}', and so has another file of the data set; "
+                    f"leave one of them out with load_col or give them different names."
+                )
+
+    def _drop_nameless(self, table: AtomicTable, source: FeatureSource | str) -> None:
+        """Leave out lines without the user or the item, as RecBole does, and say how many."""
+        ids = {EVENTS: [self.uid_field, self.iid_field], USERS: [self.uid_field], ITEMS: [self.iid_field]}
+        fields = [field for field in ids.get(source, ()) if field in table.types]
+        missing = table.frame[fields].isna().any(axis=1).to_numpy()
+        if not missing.any():
+            return
+        place = f"{table.path} line {table.line(np.argmax(missing))}"
+        if missing.all():
+            raise InputError(f"{place}: no {' or no '.join(fields)}, as in all lines; every line should have one.")
+        getLogger().warning(f"{place}: no {' or no '.join(fields)}; {missing.sum():,} such lines are left out.")
+        table.frame = table.frame[~missing]
+
+    def _check_values(self, table: AtomicTable) -> None:
+        """Refuse events without a time, and those without a label, for which RecBole would take the mean of the others."""
+        for name in (self.time_field, self.label_field, *(self.config["threshold"] or ())):
+            if name in table.types:
+                table.refuse(table.frame[name].isna(), name, "give every event one or drop the line")
+
+    def _describe(self, name, kind, source, frame) -> None:
+        """Tell RecBole what it has to know of a column, and cut sequences to `seq_len`."""
+        self.field2source[name], self.field2type[name], self.field2seqlen[name] = source, kind, 1
+        if kind in (FeatureType.FLOAT, FeatureType.FLOAT_SEQ):
+            self.field2bucketnum[name] = 2
+        if kind in SEQUENCES:
+            limit = (self.config["seq_len"] or {}).get(name)
+            frame[name] = [row[:limit] for row in frame[name]]
+            self.field2seqlen[name] = max(map(len, frame[name]))
+
+    def _fill_nan(self):
+        for feat_name in self.feat_name_list:
+            frame = getattr(self, feat_name)
+            for name in frame:
+                frame[name] = filled(frame[name], self.field2type[name])
+
+    # ---------------------------------------------------------------- filtering, each step counted
+
+    def _step(self, name: str) -> None:
+        for feat_name in self.feat_name_list:
+            if getattr(self, feat_name).empty:
+                rows = {"inter_feat": "event", "user_feat": "user", "item_feat": "item"}.get(feat_name, feat_name)
+                raise InputError(f"no {rows} is left after {name}; loosen that filter.")
+        self.funnel.step(name, self.inter_feat)
+
+    def _remove_duplication(self):
+        keep = self.config["rm_dup_inter"]
+        if keep is None:
+            return
+        if keep not in ("first", "last"):
+            raise InputError(f"rm_dup_inter is '{keep}'; it should be first or last.")
+        by_time = self.inter_feat.iloc[np.argsort(self.inter_feat[self.time_field].to_numpy(), kind="stable")]
+        again = by_time.duplicated(subset=[self.uid_field, self.iid_field], keep=keep)
+        self.inter_feat.drop(again.index[again], inplace=True)
+        self._step(f"rm_dup_inter: {keep}")
+
+    def _filter_by_field_value(self):
+        for name, wanted in (self.config["val_interval"] or {}).items():
+            kind = self.field2type.get(name)
+            if kind is None:
+                raise InputError(f"val_interval names '{name}'; the columns are {', '.join(self.field2type)}.")
+            if kind in SEQUENCES or (kind == FeatureType.TOKEN) != isinstance(wanted, (list, tuple, set)):
+                raise InputError(
+                    f"val_interval gives {wanted!r} for '{name}', a {kind.value}; it should be a list of values for a "
+                    f"token, an interval such as '[3,inf)' for a float."
+                )
+        super()._filter_by_field_value()
+        self._step(f"val_interval: {self.config['val_interval']}")
+
+    def _filter_inter_by_user_or_item(self):
+        super()._filter_inter_by_user_or_item()
+        self._step("filter_inter_by_user_or_item (a user or item of the event is not in the .user or .item file)")
+
+    def _filter_by_inter_num(self):
+        super()._filter_by_inter_num()
+        keys = ("user_inter_num_interval", "item_inter_num_interval")
+        self._step(", ".join(f"{key}: {self.config[key]}" for key in keys))
+
+    def _parse_intervals_str(self, intervals_str):
+        try:
+            intervals = super()._parse_intervals_str(intervals_str)
+            wrong = intervals is not None and (
+                len(intervals) != str(intervals_str).count(";") + 1 or any(low > high for _, low, high, _ in intervals)
+            )
+        except (ValueError, IndexError):
+            wrong = True
+        if wrong:
+            raise InputError(f"'{intervals_str}' is not an interval; write '[5,inf)' or '(0,1];[3,4)', for example.")
+        return intervals
+
+    # ---------------------------------------------------------------- exact time
+
+    def _normalize(self):
+        """Normalise as RecBole does, but neither times nor the labels that `threshold` has made."""
+        times = [name for name in (self.time_field, self.list_field(self.time_field)) if name in self.inter_feat]
+        if set(times) & set(self.config["normalize_field"] or ()):
+            getLogger().warning(f"normalize_field names '{self.time_field}', the TIME_FIELD, which stays as it is.")
+        labels = [self.label_field] if self.config["threshold"] else []
+        exact = {name: self.inter_feat[name].copy() for name in (*times, *labels)}
+        super()._normalize()
+        now = exact[self.time_field]
+        past = [row.min() for row in exact.get(self.list_field(self.time_field), ()) if len(row)]
+        first = min([now.min(), *past])
+        check_span(float((now.max() - first) * self.unit), self.config["time_unit"], self.time_field)
+        self.time_origin = float(first * self.unit)
+        for name in times:
+            exact[name] = (exact[name] - first) * self.unit
+        for name, column in exact.items():
+            self.inter_feat[name] = column
+
+    def _dataframe_to_interaction(self, data):
+        interaction = super()._dataframe_to_interaction(data)  # makes float32 of all numbers
+        if self.time_field in data:
+            interaction[self.time_field] = torch.tensor(data[self.time_field].to_numpy(dtype=np.float64))
+        past = self.list_field(self.time_field)
+        if past in data:
+            interaction[past] = pad_sequence([torch.as_tensor(row) for row in data[past]], batch_first=True)
+        return interaction
+
+
+def filled(column: pd.Series, kind: FeatureType) -> pd.Series | list[np.ndarray]:
+    """A column of a frame without missing values: tokens become padding (0), numbers the mean, sequences empty."""
+    if kind == FeatureType.TOKEN:
+        return column.fillna(0).astype(np.int64)
+    if kind == FeatureType.FLOAT:
+        if column.isna().all():
+            raise InputError(f"column '{column.name}' holds no number; leave it out with load_col or unload_col.")
+        return column.fillna(column.mean())
+    empty = np.array([], dtype=np.int64 if kind == FeatureType.TOKEN_SEQ else np.float64)
+    return [row if isinstance(row, np.ndarray) else empty for row in column]

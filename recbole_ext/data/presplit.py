@@ -1,0 +1,106 @@
+"""`benchmark_filename`: files that are the training, validation and test data already."""
+
+from logging import getLogger
+
+import numpy as np
+import torch
+from recbole.data.interaction import Interaction
+from recbole.utils import FeatureType
+
+from recbole_ext.data.atomic import AtomicTable
+from recbole_ext.data.event_log import EventLogDataset
+from recbole_ext.data.examples import EventLog, Examples
+from recbole_ext.data.frames import EVENTS
+from recbole_ext.data.ranges import Ranges
+from recbole_ext.errors import InputError
+
+FILTERS = ("rm_dup_inter", "val_interval", "user_inter_num_interval", "item_inter_num_interval")
+
+
+class PreSplitDataset(EventLogDataset):
+    """An event log from three files, `<dataset>.<name>.inter` for each name in `benchmark_filename`.
+
+    Files of plain events: the history of an event is what its user did before, according to its own file and the
+    earlier files, never a later one. Files with histories of their own (`item_id_list`, and lists of other columns):
+    every line is an example as it stands, cut to the newest MAX_ITEM_LIST_LENGTH events; a model that asks for windows
+    learns from them as they are.
+
+    Raises:
+        InputError: as `EventLogDataset`; the files have different columns; a history is empty, or its lists differ in
+            length.
+    """
+
+    def __init__(self, config):
+        names = config["benchmark_filename"]
+        if not isinstance(names, (list, tuple)) or len(names) != 3:
+            raise InputError(f"benchmark_filename is {names}; it should be a list of three, e.g. [train, valid, test].")
+        super().__init__(config)
+
+    def _load_data(self, token, dataset_path):
+        super()._load_data(token, dataset_path)
+        ignored = [key for key in FILTERS if self.config[key] not in (None, {}, "[0,inf)")]
+        if ignored:
+            getLogger().warning(f"benchmark_filename: the files are used as they are, without {', '.join(ignored)}.")
+
+    def _check_columns(self, table: AtomicTable, source) -> None:
+        super()._check_columns(table, source)
+        if source != EVENTS:
+            return
+        other = {name for name, origin in self.field2source.items() if origin == EVENTS}
+        if other and other != set(table.types):
+            raise InputError(
+                f"{table.path} has the columns {', '.join(table.types)}, the files before it {', '.join(sorted(other))}; "
+                f"they should be the same."
+            )
+        past = self.list_field(self.iid_field)
+        if past not in table.types:
+            return
+        lengths = table.frame[past].map(len)
+        table.refuse(lengths == 0, past, "a history should hold one item or more")
+        for name in table.types:
+            if self.list_field(name) in table.types:
+                listed = self.list_field(name)
+                table.refuse(table.frame[listed].map(len) != lengths, listed, f"it should be as long as {past}")
+
+    def _set_alias(self, alias_name, default_value):
+        past = self.list_field(self.iid_field)
+        if alias_name == "item_id" and past in self.field2type:
+            default_value = [*default_value, past]  # the items of histories are the same items
+        super()._set_alias(alias_name, default_value)
+
+    def _benchmark_presets(self):
+        past = self.list_field(self.iid_field)
+        if past in self.inter_feat:
+            self.inter_feat[self.item_list_length_field] = self.inter_feat[past].map(len)
+            self.set_field_property(self.item_list_length_field, FeatureType.TOKEN, EVENTS, 1)
+
+    def _split(self) -> list:
+        self._change_feat_format()
+        events = self.inter_feat
+        file = np.repeat(np.arange(3), self.file_size_list)
+        if self.list_field(self.iid_field) in events:
+            whole = self._given(events)
+            parts = [whole[file == split] for split in range(3)]
+        else:
+            self._aug_presets()
+            parts = []
+            for split in range(3):
+                rows = np.flatnonzero(file <= split)
+                whole, order = self.examples(events[rows])
+                parts.append(whole[file[rows[order[whole.ranges.target]]] == split])
+        self.inter_feat = whole  # what samplers and counters take for all events
+        self._drop_unused_col()
+        return [self.copy(part.replaced(hidden=self.inter_feat.hidden)) for part in parts]
+
+    def _given(self, rows: Interaction) -> Examples:
+        """Every row as an example, the histories laid end to end."""
+        lengths = rows[self.item_list_length_field]
+        lists = [name for name in rows if self.list_field(name) in rows]
+        padded = rows[self.list_field(self.iid_field)]
+        inside = torch.arange(padded.shape[1]) < lengths[:, None]
+        history = EventLog({name: rows[self.list_field(name)][inside] for name in lists}, tuple(lists))
+        drop = {self.item_list_length_field, *map(self.list_field, lists)}
+        targets = EventLog({name: rows[name] for name in rows if name not in drop})
+        end = np.cumsum(lengths.numpy())
+        start = np.maximum(end - lengths.numpy(), end - self.max_item_list_len)
+        return self.table(targets, history, Ranges(start, end, np.arange(len(rows))))
