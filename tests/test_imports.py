@@ -13,6 +13,8 @@ import recbole_ext
 
 PACKAGE = Path(recbole_ext.__file__).parent
 SEARCH_AND_DRAWING = ("ray", "hyperopt", "plotly")
+# A fresh process gets these only: others could stem from the package, which this process has imported.
+INHERITED = ("PATH", "HOME", "LD_", "OMP_", "OPENBLAS_", "SYSTEM", "TEMP", "TMP")
 
 # What the process as a whole looks like; prints the names of the parts that `import_all` changed.
 PARTS_CHANGED = """
@@ -60,11 +62,10 @@ def changed_by(import_all):
 
 def python(code: str, *options: str, folder: Path | None = None) -> str:
     """Standard output of `code` in a fresh process that finds the package wherever this one found it."""
-    path = os.pathsep.join([str(PACKAGE.parent), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
-    done = subprocess.run(
-        [sys.executable, *options, "-c", code], capture_output=True, text=True, cwd=folder,
-        env={**os.environ, "PYTHONPATH": path}, timeout=300,
-    )  # fmt: skip
+    environment = {name: value for name, value in os.environ.items() if name.startswith(INHERITED)}
+    environment["PYTHONPATH"] = str(PACKAGE.parent)
+    command = [sys.executable, *options, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
