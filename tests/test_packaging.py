@@ -136,7 +136,7 @@ def test_an_installed_wheel_finds_its_property_files(wheel, tmp_path):
 
 def test_an_editable_install_finds_the_property_files_of_the_sources(sources, tmp_path):
     editable = build("editable", sources, tmp_path / "site")
-    # `site` reads the folder of an editable install; its import hook goes first, since the package may be installed here
+    # `site` reads the folder of an editable install; its import hook goes before that of a package installed here
     install = f"import site, sys; site.addsitedir({str(editable)!r}); sys.meta_path.insert(0, sys.meta_path.pop())"
     (tmp_path / "elsewhere").mkdir()
     file, value = run("-c", install + READ_A_KEY, folder=tmp_path / "elsewhere")[-2:]
