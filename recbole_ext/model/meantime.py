@@ -18,7 +18,6 @@ B batch, T slots of a batch (longest history and the one to predict), N slots of
 """
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -27,6 +26,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from recbole_ext.errors import InputError
+from recbole_ext.model.batching import alike, distinct
 from recbole_ext.model.kernels import TABULATED, GapTable, SinPhases
 from recbole_ext.model.layers import Dropout, cross_entropy_over_items
 from recbole_ext.model.mixed_attention import MixedBlock, Temporal, take
@@ -35,7 +35,6 @@ ABSOLUTE = ("position", "day", "constant")
 RELATIVE = ("sin", *TABULATED)
 DAY = 86400.0
 MOST_DAYS = 73050  # two centuries
-PAIRS_AT_ONCE = (2**24, 2**20)  # pairs of slots of a part of a batch, on accelerators and on CPUs
 
 
 class MEANTIME(SequentialRecommender):
@@ -179,11 +178,11 @@ class MEANTIME(SequentialRecommender):
             wanted = picked.gather(1, rows)
             states.append(self.encode(tokens[part, :slots], time[part, :slots], length[part], rows)[wanted])
             answer.append(answers[part, :slots].gather(1, rows)[wanted])
-        states, answer = self.represent(torch.cat(states)), torch.cat(answer)  # [M, H], [M]
+        vectors, wished = self.represent(torch.cat(states)), torch.cat(answer)  # [M, H], [M]
         table, bias = self.item_embedding.weight[: self.n_items], self.item_bias
         if not self.pad_class:
-            table, bias, answer = table[1:], bias[1:], answer - 1
-        return cross_entropy_over_items(states, table, bias, answer)
+            table, bias, wished = table[1:], bias[1:], wished - 1
+        return cross_entropy_over_items(vectors, table, bias, wished)
 
     def mask_items(self, items: Tensor, length: Tensor) -> tuple[Tensor, Tensor]:
         """Choose slots to guess, each with probability `mask_ratio` and at least one per row.
@@ -224,13 +223,15 @@ class MEANTIME(SequentialRecommender):
     def forward(self, interaction) -> Tensor:
         """Vectors [B, H] of the users at the time of the request; scores are products with the item table."""
         items, time, length = self._window(interaction, self.mask_id)
+        first, run = distinct(items, time, length)
+        items, time, length = items[first], time[first], length[first]
         last = (length - 1).unsqueeze(1)
         parts = list(alike(length))
-        states = torch.cat(
-            [self.encode(items[part, :slots], time[part, :slots], length[part], last[part]) for part, slots in parts]
-        )
+        states = [
+            self.encode(items[part, :slots], time[part, :slots], length[part], last[part]) for part, slots in parts
+        ]
         back = torch.cat([part for part, _ in parts]).argsort()
-        return self.represent(states[back].squeeze(1))
+        return self.represent(torch.cat(states)[back].squeeze(1))[run]
 
     def predict(self, interaction) -> Tensor:
         """Scores of the items of the interaction, [B]."""
@@ -240,25 +241,6 @@ class MEANTIME(SequentialRecommender):
     def full_sort_predict(self, interaction) -> Tensor:
         """Scores of all items, [B, V + 1]; the column of the padding item means nothing."""
         return F.linear(self.forward(interaction), self.item_embedding.weight[: self.n_items], self.item_bias)
-
-
-def alike(length: Tensor) -> Iterator[tuple[Tensor, int]]:
-    """Take a batch in parts of rows of like length, so that little is computed for padding and memory is bounded.
-
-    Args:
-        length: slots in use, [B].
-
-    Yields:
-        rows of the batch, [b], and the slots that the longest of them uses; longest first.
-    """
-    order = length.argsort(descending=True, stable=True)
-    sizes = length[order].tolist()
-    pairs = PAIRS_AT_ONCE[length.device.type == "cpu"]
-    begin = 0
-    while begin < len(sizes):
-        count = max(1, pairs // sizes[begin] ** 2)
-        yield order[begin : begin + count], sizes[begin]
-        begin += count
 
 
 class Options:
@@ -300,7 +282,9 @@ def _kernels(names: Any, key: str, choices: tuple[str, ...]) -> list[str]:
 def _above_zero(config: Any, key: str, most: float) -> float:
     value = config[key]
     if not isinstance(value, (int, float)) or not 0 < value <= most:
-        raise InputError(f"{key} is {value!r}; it should be a number above 0{f' and at most {most:g}' if most < math.inf else ''}.")
+        raise InputError(
+            f"{key} is {value!r}; it should be a number above 0{f' and at most {most:g}' if most < math.inf else ''}."
+        )
     return float(value)
 
 

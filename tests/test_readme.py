@@ -1,0 +1,66 @@
+"""What README shows is run as it stands, except that training stops after an epoch and `python` is this one."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(mark: str) -> list[str]:
+    return re.findall(rf"<!-- {re.escape(mark)} -->\n```\w+\n(.*?)```", README, flags=re.DOTALL)
+
+
+def lines(mark: str) -> list[str]:
+    return [line for block in blocks(mark) for line in block.splitlines() if line.strip()]
+
+
+def run(command: list[str], folder: Path) -> None:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment(), timeout=600)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def environment() -> dict[str, str]:
+    import os
+
+    return {**os.environ, "PYTHONPATH": str(ROOT)}
+
+
+def here(words: list[str]) -> list[str]:
+    """The words of a command with this interpreter and this checkout in place of names that need an installation."""
+    if words[0] == "recbole-ext":
+        return [sys.executable, "-m", "recbole_ext", *words[1:]]
+    assert words[:2] == ["python", "run_recbole_ext.py"]
+    return [sys.executable, str(ROOT / "run_recbole_ext.py"), *words[2:]]
+
+
+@pytest.mark.parametrize("line", lines("command: readme"))
+def test_a_command_of_the_readme_runs(line: str, tmp_path: Path) -> None:
+    run(here(shlex.split(line)), tmp_path)
+
+
+def test_the_main_job_runs(tmp_path: Path) -> None:
+    (line,) = lines("command: run")
+    words = shlex.split(line)
+    job = words[len(words) - words[::-1].index("&&") :]
+    run([*here(job), "--epochs=1"], tmp_path)
+
+
+@pytest.mark.parametrize("code", blocks("python: readme"))
+def test_a_python_example_of_the_readme_runs(code: str, tmp_path: Path) -> None:
+    run([sys.executable, "-c", code], tmp_path)
+
+
+def test_every_command_of_the_readme_is_one_that_is_run() -> None:
+    shown = re.findall(r"(?:<!-- (.*?) -->\n)?```(?:bash|python)\n", README)
+    assert set(shown) <= {"command: run", "command: test", "command: readme", "python: readme"}
+
+
+def test_every_key_file_and_folder_that_the_readme_links_to_exists() -> None:
+    for target in re.findall(r"\]\((?!http)([^)#]+)\)", README):
+        assert (ROOT / target).exists(), target
