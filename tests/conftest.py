@@ -82,3 +82,31 @@ def make_model(make_config) -> Callable[..., tuple]:
         return model, *loaders
 
     return make
+
+
+# -------------------------------------------------------------------- data sets
+
+
+@pytest.fixture
+def write_lines(tmp_path: Path) -> Callable[..., str]:
+    """Write a file of the toy data set, by its suffix, from lines; returns the `data_path` to give."""
+
+    def write(suffix: str, *lines: str) -> str:
+        folder = tmp_path / "data" / "toy"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"toy.{suffix}").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        return str(tmp_path / "data")
+
+    return write
+
+
+@pytest.fixture
+def load(make_config) -> Callable[..., tuple]:
+    """A data set and its training, validation and test loader, for SASRec unless another model is named."""
+
+    def load_data(model: str | type = "SASRec", events: Iterable[Event] | None = None, **keys: Any) -> tuple:
+        config = make_config(model, events, **keys)
+        dataset = create_dataset(config)
+        return dataset, *data_preparation(config, dataset)
+
+    return load_data

@@ -24,8 +24,8 @@ class AtomicTable:
 
     Attributes:
         path, encoding: of the file.
-        frame: a row for each line, the index counting lines from 0; tokens are text, numbers float64, sequences one array per row. Missing tokens and
-            numbers are NaN, missing sequences empty.
+        frame: a row for each line, numbered from 0 by the index; tokens are text, numbers float64, sequences one array
+            per row. Missing tokens and numbers are NaN, missing sequences empty.
         types: name and type of each column of `frame`, in file order.
     """
 
@@ -177,7 +177,9 @@ def _quoting(path: str, data: bytes, separator: bytes, width: int) -> int:
         for number, line in _lines(data):
             fields = line.count(separator) + 1
             if fields != width:
-                raise InputError(f"{path} line {number} has {fields} fields; the header has {width}.")
+                raise InputError(
+                    f"{path} line {number} has {fields} field{'s' * (fields != 1)}; the header has {width}."
+                )
     return csv.QUOTE_NONE
 
 

@@ -1,5 +1,7 @@
 """The data set of this package: one sorted event log, exact time, examples as ranges."""
 
+from typing import Any
+
 import numpy as np
 import torch
 from recbole.data.dataset import Dataset
@@ -11,7 +13,6 @@ from recbole_ext.data.ranges import Ranges, filtered_prefixes, prefixes, windows
 from recbole_ext.errors import InputError
 
 HISTORIES = ("all", "positive")
-SPLITS = {"LS": ("valid_and_test", "valid_only", "test_only"), "RS": None, "TS": None}
 
 
 class EventLogDataset(ExactTimeDataset):
@@ -55,8 +56,10 @@ class EventLogDataset(ExactTimeDataset):
     def data_augmentation(self):
         """Replace the events by examples; RecBole calls it when frames have become tensors."""
         self._aug_presets()
-        self.inter_feat, _ = self.examples(self.inter_feat)
-        self.funnel.targets(self.inter_feat)
+        users, items = (self.inter_feat[name].numpy() for name in (self.uid_field, self.iid_field))
+        self.inter_feat, order = self.examples(self.inter_feat)
+        self.funnel.step(f"history: {self.config['history']}", users[order], items[order])
+        self.funnel.targets(self.inter_feat[self.uid_field].numpy())
 
     def examples(self, events: Interaction) -> tuple[Examples, np.ndarray]:
         """Sort events, [N] in the file's order, and make a target of every one whose history allows it.
@@ -121,7 +124,8 @@ class EventLogDataset(ExactTimeDataset):
             ranges = windows(users, train.ranges.target, self.max_item_list_len, self.config["train_window"])
             parts[0].windows = train.replaced(ranges=ranges)
         for name, part in zip(("train", "valid", "test"), parts, strict=True):
-            self.funnel.split(name, part.inter_feat, part.windows)
+            log, rows = part.inter_feat.targets.columns, part.inter_feat.ranges.target
+            self.funnel.split(name, log[self.uid_field].numpy()[rows], log[self.iid_field].numpy()[rows], part.windows)
         return parts
 
     def _split(self) -> list:
@@ -135,13 +139,15 @@ class EventLogDataset(ExactTimeDataset):
         return Dataset.inter_matrix(self, form, value_field)
 
 
-def check_split(split: dict) -> None:
+def check_split(split: Any) -> None:
     """Refuse what RecBole's splitting would trip over; the message shows what it takes."""
-    ratios = next(iter(split.values()), None) if isinstance(split, dict) and len(split) == 1 else None
-    choices = SPLITS.get(next(iter(split)), ()) if ratios is not None else ()
-    numbers = isinstance(ratios, (list, tuple)) and len(ratios) == 3 and all(isinstance(r, (int, float)) for r in ratios)
-    if (choices is None and numbers and min(ratios) >= 0 and sum(ratios) > 0) or (choices and ratios in choices):
+    ((kind, how),) = split.items() if isinstance(split, dict) and len(split) == 1 else ((None, None),)
+    if kind == "LS" and how in ("valid_and_test", "valid_only", "test_only"):
         return
+    if kind in ("RS", "TS") and isinstance(how, (list, tuple)) and len(how) == 3:
+        numbers = [part for part in how if isinstance(part, (int, float)) and part >= 0]
+        if len(numbers) == 3 and sum(numbers) > 0:
+            return
     raise InputError(
         f"eval_args split is {split}; it should be {{'LS': 'valid_and_test'}} (or valid_only, test_only), "
         f"{{'RS': [0.8, 0.1, 0.1]}} or {{'TS': [0.8, 0.1, 0.1]}}."

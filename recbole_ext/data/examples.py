@@ -20,7 +20,7 @@ from recbole_ext.data.ranges import Ranges
 
 @dataclass(frozen=True)
 class EventLog:
-    """Columns of events, [N, ...] each, sorted by user and time; a history gives the past of those that `lists` names."""
+    """Columns of events, [N, ...] each, sorted by user and time; histories give the past of those in `lists`."""
 
     columns: dict[str, Tensor]
     lists: tuple[str, ...] = ()
@@ -94,7 +94,9 @@ class Examples(Interaction):
         for name in names:
             values = self.history.columns[name]
             gathered = values[rows] if len(values) else values.new_zeros(rows.shape + values.shape[1:])
-            lists[name + self.suffix] = gathered.masked_fill_(padding.view(*padding.shape, *[1] * (values.dim() - 1)), 0)
+            lists[name + self.suffix] = gathered.masked_fill_(
+                padding.view(*padding.shape, *[1] * (values.dim() - 1)), 0
+            )
         return lists
 
     # ---------------------------------------------------------------- what RecBole does to its table
@@ -147,6 +149,13 @@ class Examples(Interaction):
         self.hidden |= {column}
 
     __delitem__ = drop
+
+    def sort(self, by, ascending=True) -> None:
+        """Reorder the examples by one column or several, of which the first counts most; stable."""
+        names = [by] if isinstance(by, str) else list(by)
+        rises = [ascending] * len(names) if isinstance(ascending, bool) else list(ascending)
+        keys = [self[name].numpy() if up else -self[name].numpy() for name, up in zip(names, rises, strict=True)]
+        self._reindex(np.lexsort(keys[::-1]))
 
     def _reindex(self, index) -> None:
         self.ranges = self.ranges[np.asarray(index)]

@@ -1,5 +1,7 @@
 """From atomic files to clean frames: reading, filtering and exact time, in the steps of RecBole's `Dataset`."""
 
+import os
+from contextlib import suppress
 from logging import getLogger
 
 import numpy as np
@@ -35,7 +37,7 @@ class ExactTimeDataset(SequentialDataset):
 
     def __init__(self, config):
         self.unit = seconds_per_unit(config["time_unit"])
-        self.funnel = Funnel(config["USER_ID_FIELD"], config["ITEM_ID_FIELD"])
+        self.funnel = Funnel()
         super().__init__(config)
 
     def list_field(self, name: str) -> str:
@@ -46,7 +48,19 @@ class ExactTimeDataset(SequentialDataset):
 
     def _load_data(self, token, dataset_path):
         super()._load_data(token, dataset_path)
-        self.funnel.begin(self.inter_feat)
+        self.funnel.begin(self.inter_feat[self.uid_field], self.inter_feat[self.iid_field])
+
+    def _download(self):
+        try:
+            super()._download()
+        except OSError as error:
+            with suppress(OSError):
+                os.rmdir(self.dataset_path)  # where one is, RecBole does not try again
+            raise InputError(f"data set '{self.dataset_name}' could not be downloaded: {error}.") from error
+        except (ValueError, RuntimeError, AttributeError):
+            # at the end RecBole waits for its other processes, which one process alone is not able to
+            if not os.path.isfile(os.path.join(self.dataset_path, f"{self.dataset_name}.inter")):
+                raise
 
     def _load_feat(self, filepath, source):
         load, unload = self._get_load_and_unload_col(source)
@@ -90,14 +104,14 @@ class ExactTimeDataset(SequentialDataset):
         missing = table.frame[fields].isna().any(axis=1).to_numpy()
         if not missing.any():
             return
-        place = f"{table.path} line {table.line(np.argmax(missing))}"
+        place = f"{table.path} line {table.line(int(np.argmax(missing)))}"
         if missing.all():
             raise InputError(f"{place}: no {' or no '.join(fields)}, as in all lines; every line should have one.")
         getLogger().warning(f"{place}: no {' or no '.join(fields)}; {missing.sum():,} such lines are left out.")
         table.frame = table.frame[~missing]
 
     def _check_values(self, table: AtomicTable) -> None:
-        """Refuse events without a time, and those without a label, for which RecBole would take the mean of the others."""
+        """Refuse events without a time or a label: RecBole would make one up, the mean of the others."""
         for name in (self.time_field, self.label_field, *(self.config["threshold"] or ())):
             if name in table.types:
                 table.refuse(table.frame[name].isna(), name, "give every event one or drop the line")
@@ -125,7 +139,7 @@ class ExactTimeDataset(SequentialDataset):
             if getattr(self, feat_name).empty:
                 rows = {"inter_feat": "event", "user_feat": "user", "item_feat": "item"}.get(feat_name, feat_name)
                 raise InputError(f"no {rows} is left after {name}; loosen that filter.")
-        self.funnel.step(name, self.inter_feat)
+        self.funnel.step(name, self.inter_feat[self.uid_field], self.inter_feat[self.iid_field])
 
     def _remove_duplication(self):
         keep = self.config["rm_dup_inter"]

@@ -1,6 +1,7 @@
 """What was kept and what was dropped on the way from the file to the examples, as lines in the log."""
 
 from logging import getLogger
+from typing import Any
 
 import pandas as pd
 
@@ -8,42 +9,41 @@ from recbole_ext.data.examples import Examples
 
 
 class Funnel:
-    """Counts events, users and items after each step and logs the steps that changed them.
+    """Counts events, users and items after each step and logs the steps that dropped something.
 
-    Args:
-        user, item: names of the id columns.
+    Users and items are given as their ids, or tokens, of each event left: two columns of equal length.
     """
 
-    def __init__(self, user: str, item: str):
-        self.user, self.item = user, item
+    def __init__(self) -> None:
         self.last = (0, 0, 0)  # events, users, items
 
-    def begin(self, frame: pd.DataFrame) -> None:
+    def begin(self, users: Any, items: Any) -> None:
         """Log what was read."""
-        self.last = self._count(frame)
+        self.last = _count(users, items)
         getLogger().info("Data: read {:,} events of {:,} users and {:,} items".format(*self.last))
 
-    def step(self, name: str, frame: pd.DataFrame) -> None:
+    def step(self, name: str, users: Any, items: Any) -> None:
         """Log what the step `name` left, if it dropped anything."""
-        if len(frame) == self.last[0]:
+        if len(users) == self.last[0]:
             return
-        before, self.last = self.last, self._count(frame)
+        before, self.last = self.last, _count(users, items)
         kept = zip(("events", "users", "items"), self.last, before, strict=True)
         getLogger().info(f"Data: {name} kept {', '.join(f'{now:,} of {was:,} {kind}' for kind, now, was in kept)}")
 
-    def targets(self, table: Examples) -> None:
-        """Log how many events became targets, and how many users have one."""
-        users = table.targets.columns[self.user]
+    def targets(self, users: Any) -> None:
+        """Log how many events became targets, given the users of those, and how many users have one."""
+        events, people, _ = self.last
         getLogger().info(
-            f"Data: {len(table):,} of {len(users):,} events have a history and are targets, "
-            f"of {len(table[self.user].unique()):,} of {len(users.unique()):,} users"
+            f"Data: {len(users):,} of {events:,} events have a history and are targets, "
+            f"of {len(pd.unique(users)):,} of {people:,} users"
         )
 
-    def split(self, name: str, table: Examples, windows: Examples | None = None) -> None:
+    def split(self, name: str, users: Any, items: Any, windows: Examples | None = None) -> None:
         """Log the size of one split."""
-        users, items = (len(table.targets.columns[field][table.ranges.target].unique()) for field in (self.user, self.item))
         inside = "" if windows is None else f", trained on as {len(windows):,} windows"
-        getLogger().info(f"Data: {name} has {len(table):,} targets of {users:,} users and {items:,} items{inside}")
+        counts = "{:,} targets of {:,} users and {:,} items".format(*_count(users, items))
+        getLogger().info(f"Data: {name} has {counts}{inside}")
 
-    def _count(self, frame: pd.DataFrame) -> tuple[int, int, int]:
-        return len(frame), frame[self.user].nunique(), frame[self.item].nunique()
+
+def _count(users: Any, items: Any) -> tuple[int, int, int]:
+    return len(users), len(pd.unique(users)), len(pd.unique(items))

@@ -49,8 +49,8 @@ class PreSplitDataset(EventLogDataset):
         other = {name for name, origin in self.field2source.items() if origin == EVENTS}
         if other and other != set(table.types):
             raise InputError(
-                f"{table.path} has the columns {', '.join(table.types)}, the files before it {', '.join(sorted(other))}; "
-                f"they should be the same."
+                f"{table.path} has the columns {', '.join(table.types)}, and the file before it has "
+                f"{', '.join(sorted(other))}; they should be the same."
             )
         past = self.list_field(self.iid_field)
         if past not in table.types:

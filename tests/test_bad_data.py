@@ -1,0 +1,153 @@
+"""Data that cannot be right is refused in one sentence that names the place; what is left out is said."""
+
+import os
+import zipfile
+
+import pytest
+import recbole.data.dataset.dataset as recbole_dataset
+
+from tests.data_checks import ALL_COLUMNS, PLAIN, RATED, TINY, histories, refused
+
+
+@pytest.mark.parametrize(
+    ("columns", "event", "sentence"),
+    [
+        (RATED, ("a", "y", "", 3), r"toy\.inter line 4: timestamp is empty; give every event one"),
+        (RATED, ("a", "y", "NaN", 3), r"toy\.inter line 4: timestamp is empty; give every event one"),
+        (RATED, ("a", "y", "soon", 3), r"toy\.inter line 4: timestamp is 'soon'; it should be a number"),
+        (RATED, ("a", "y", 7, "good"), r"toy\.inter line 4: rating is 'good'; it should be a number"),
+        (RATED, ("a", "y", "inf", 3), r"toy\.inter line 4: timestamp is 'inf'; it should be a finite number"),
+        (RATED, ("a", "y", 7, "-inf"), r"toy\.inter line 4: rating is '-inf'; it should be a finite number"),
+        (RATED, ("a", "y", 7), r"toy\.inter line 4 has 3 fields; the header has 4"),
+        (RATED[:3], ("a", "y", 7), r"toy\.inter has no column 'rating'; its columns are user_id, item_id, timestamp"),
+        (("user_id:token", "item_id:token", "timestamp:token", "rating:float"), ("a", "y", 7, 3),
+         r"line 1: 'timestamp:token' is TIME_FIELD; it should be timestamp:float"),
+        (("user_id:float", "item_id:token", "timestamp:float", "rating:float"), (1, "y", 7, 3),
+         r"line 1: 'user_id:float' is USER_ID_FIELD; it should be user_id:token"),
+        (("user_id:token", "item_id:token_seq", "timestamp:float", "rating:float"), (1, "y", 7, 3),
+         r"line 1: 'item_id:token_seq' is ITEM_ID_FIELD; it should be item_id:token"),
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_a_wrong_event_is_refused_with_file_line_column_and_value(columns, event, sentence, load, write_events):
+    good = [(1, "x", 5, 3), (2, "z", 6, 4)]
+    events = [line[: len(columns)] for line in good] + [event, (1, "x", 8, 3)[: len(columns)]]
+    columns_wanted = {"inter": ["user_id", "item_id", "timestamp", "rating"]}
+    refused(load, sentence, data_path=write_events(events, columns), load_col=columns_wanted)
+
+
+@pytest.mark.parametrize("missing", ["user_id", "item_id", "timestamp"])
+def test_a_file_without_user_item_or_time_is_refused(missing, load, write_lines):
+    names = [name for name in ("user_id:token", "item_id:token", "timestamp:float") if not name.startswith(missing)]
+    path = write_lines("inter", "\t".join(names), "1\t2", "1\t3")
+    refused(load, rf"toy\.inter has no column '{missing}', which \w+_FIELD names", data_path=path, load_col=None)
+
+
+def test_events_without_user_or_item_are_left_out_counted_and_nothing_else_is(load, write_events, caplog):
+    events = [("", "x", 1), ("a", "x", 2), ("a", "", 3), ("a", "y", 4), ("a", "z", 5), ("", "", 6), ("a", "w", 7)]
+    dataset, *_ = load(events=events, state="info", **TINY)
+    assert histories(dataset) == {"a": ["x", "y", "z", "w"]}
+    assert "toy.inter line 2: no user_id or no item_id; 3 such lines are left out." in caplog.text
+
+
+def test_users_and_items_without_a_name_are_left_out(load, write_events, write_lines, random_events):
+    path = write_events(random_events())
+    write_lines(
+        "user",
+        "user_id:token\tage:float",
+        "\t99",
+        "u1\t20",
+        "u1\t80",
+        "\t98",
+        "u2\t40",
+        *(f"u{n}\t30" for n in range(3, 30)),
+    )
+    dataset, *_ = load(data_path=path, **ALL_COLUMNS)
+    ages = dict(zip(dataset.field2id_token["user_id"], dataset.user_feat["age"].tolist(), strict=True))
+    assert (ages["u1"], ages["u2"], ages["u3"]) == (20, 40, 30)
+    assert "u0" not in ages
+
+
+def test_a_file_in_which_no_line_names_a_user_is_refused(load):
+    refused(load, r"toy\.inter line 2: no user_id or no item_id, as in all lines", events=[("", "x", 1), ("a", "", 2)])
+
+
+def test_all_users_with_one_event_are_refused(load):
+    events = [(f"u{number}", "x", number) for number in range(5)]
+    refused(load, "no event of data set 'toy' has an earlier one of its user", events=events, **TINY)
+
+
+@pytest.mark.parametrize("value", ["S", "seconds", 1000, "m"])
+def test_a_wrong_time_unit_is_refused_with_the_right_ones(value, load):
+    refused(load, rf"time_unit is '{value}'; it should be one of s, ms, us, ns, D", time_unit=value)
+
+
+def test_milliseconds_read_as_seconds_are_refused_with_a_hint_at_the_unit(load, random_events):
+    events = [(user, item, when * 1000) for user, item, when in random_events(first=1.6e9)]
+    message = refused(load, "column 'timestamp' spans 1[0-9]{2,3} years|spans", events=[*events, ("u1", "i1", 1.7e13)])
+    assert "time_unit: s;" in message
+    assert "set time_unit to the unit of the file (s, ms" in message
+
+
+def test_a_time_that_is_a_label_is_refused_where_it_is_missing_too(load, write_events):
+    columns = (*RATED[:3], "label:float")
+    path = write_events([("a", "x", 1, 1), ("a", "y", 2, ""), ("a", "z", 3, 0)], columns)
+    refused(load, r"toy\.inter line 3: label is empty; give every event one", data_path=path, **ALL_COLUMNS)
+    path = write_events([("a", "x", 1, 1), ("a", "y", 2, ""), ("a", "z", 3, 0)], RATED)
+    keys = {"data_path": path, "threshold": {"rating": 1}, **ALL_COLUMNS}
+    refused(load, r"toy\.inter line 3: rating is empty; give every event one", **keys)
+    path = write_events([("a", "x", 1, 1), ("a", "y", 2, "no")], (*RATED[:3], "label:token"))
+    refused(load, "'label:token' is LABEL_FIELD; it should be label:float", data_path=path, **ALL_COLUMNS)
+
+
+def test_one_name_in_two_files_is_refused(load, write_events, write_lines, random_events):
+    path = write_events(random_events())
+    write_lines("item", "item_id:token\ttimestamp:float", "i1\t3")
+    refused(load, r"toy\.item has a column 'timestamp', and so has another file", data_path=path, **ALL_COLUMNS)
+    write_lines("item", "item_id:token\tuser_id:token", "i1\tu3")
+    refused(load, r"toy\.item has a column 'user_id', and so has another file", data_path=path, **ALL_COLUMNS)
+
+
+def test_a_column_of_numbers_without_one_is_refused(load, write_events, write_lines, random_events):
+    path = write_events(random_events())
+    write_lines("item", "item_id:token\tprice:float", "i1\t", "i2\tnan")
+    keys = {"filter_inter_by_user_or_item": False, **ALL_COLUMNS}
+    refused(load, "column 'price' holds no number; leave it out", data_path=path, **keys)
+
+
+# -------------------------------------------------------------------- data sets that RecBole downloads
+
+
+@pytest.fixture
+def remote(monkeypatch, tmp_path):
+    """Stands in for the server: `serve(archive)` answers with a zip of a data set, or with an error."""
+
+    def serve(answer):
+        def download(url, folder):
+            if isinstance(answer, Exception):
+                raise answer
+            os.makedirs(folder, exist_ok=True)
+            path = os.path.join(folder, url.rpartition("/")[2])
+            with zipfile.ZipFile(path, "w") as archive:
+                archive.writestr(os.path.basename(path).replace(".zip", ".inter"), answer)
+            return path
+
+        monkeypatch.setattr(recbole_dataset, "decide_download", lambda url: True)
+        monkeypatch.setattr(recbole_dataset, "download_url", download)
+
+    return serve
+
+
+def test_a_data_set_is_downloaded_by_one_process_alone(load, remote, random_events, tmp_path):
+    remote("\n".join(["\t".join(PLAIN), *("\t".join(map(str, event)) for event in random_events())]))
+    dataset, *_ = load(dataset="lastfm", data_path=str(tmp_path / "new"))
+    assert len(histories(dataset)) == 30
+
+
+def test_a_download_that_fails_is_one_sentence_and_leaves_nothing_in_the_way(load, remote, random_events, tmp_path):
+    for _ in range(2):
+        remote(OSError("no route to host"))
+        sentence = "data set 'lastfm' could not be downloaded: no route to host"
+        refused(load, sentence, dataset="lastfm", data_path=str(tmp_path / "new"))
+    remote("no:good")
+    refused(load, "line 1: header field 'no:good'", dataset="lastfm", data_path=str(tmp_path / "new"))

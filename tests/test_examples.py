@@ -1,0 +1,252 @@
+"""Examples as ranges are what RecBole's copies of histories are, and take no room."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+import recbole.data
+import torch
+from recbole.data.dataset import SequentialDataset
+
+from recbole_ext import InputError, create_dataset, data_preparation
+from recbole_ext.data.examples import EventLog, Examples
+from recbole_ext.data.ranges import Ranges
+
+SPLITS = [
+    {"split": {"LS": "valid_and_test"}},
+    {"split": {"LS": "valid_only"}},
+    {"split": {"LS": "test_only"}},
+    {"split": {"RS": [0.7, 0.1, 0.2]}, "group_by": "user"},
+    {"split": {"RS": [8, 1, 1]}, "group_by": "none"},
+    {"split": {"TS": [0.7, 0.1, 0.2]}},
+]
+COLUMNS = (
+    "user_id:token", "item_id:token", "timestamp:float", "rating:float", "weight:float", "tags:token_seq",
+    "words:float_seq",
+)  # fmt: skip
+
+
+@pytest.fixture
+def rich_folder(write_events, tmp_path):
+    """Events with small distinct times, which float32 holds exactly, and columns of every type; users and items too."""
+    generator = np.random.default_rng(3)
+    times = 1000 + generator.permutation(400)
+    events = []
+    for number, when in enumerate(times):
+        tags = " ".join(f"t{tag}" for tag in generator.integers(0, 6, generator.integers(0, 4)))
+        words = " ".join(f"{word:.2f}" for word in generator.random(generator.integers(1, 3)))
+        weight = "" if number % 50 == 3 else number / 8
+        rating = generator.integers(1, 6)
+        events.append((f"u{generator.integers(25)}", f"i{generator.integers(40)}", when, rating, weight, tags, words))
+    events.append(("lonely", "i1", 1401, 3, 1, "t1", "0.5"))  # a user with a single event
+    path = write_events(events, COLUMNS)
+    users = [f"u{user}\t{'' if user == 4 else user % 3}\t{user / 7:.3f}" for user in range(20)]
+    items = [f"i{item}\t{'' if item % 5 == 0 else f'word{item % 4} word{item % 3}'}\t{item}" for item in range(35)]
+    (tmp_path / "data/toy/toy.user").write_text("\n".join(["user_id:token\tgroup:token\tage:float", *users]) + "\n")
+    (tmp_path / "data/toy/toy.item").write_text("\n".join(["item_id:token\ttitle:token_seq\tprice:float", *items]))
+    return path
+
+
+def keys_for(path, **keys):
+    names = [column.split(":")[0] for column in COLUMNS]
+    columns = {"inter": names, "user": ["user_id", "group", "age"], "item": ["item_id", "title", "price"]}
+    return {
+        "data_path": path, "load_col": columns, "filter_inter_by_user_or_item": False, "shuffle": False,
+        "MAX_ITEM_LIST_LENGTH": 5, **keys,
+    }  # fmt: skip
+
+
+def assert_same_batches(ours, stock, origin):
+    """Times of RecBole count from 1970, ours from `origin`."""
+    ours, stock = list(ours), list(stock)
+    assert len(ours) == len(stock)
+    for our_batch, stock_batch in zip(ours, stock, strict=True):
+        if isinstance(our_batch, tuple):
+            for mine, other in zip(our_batch[1:], stock_batch[1:], strict=True):
+                assert (mine is None and other is None) or torch.equal(mine, other)
+            our_batch, stock_batch = our_batch[0], stock_batch[0]
+        assert sorted(our_batch.columns) == sorted(stock_batch.columns)
+        for name in stock_batch.columns:
+            values = our_batch[name]
+            if name.startswith("timestamp"):
+                values = torch.where((values > 0) | (stock_batch[name] > 0), values + origin, 0)
+            assert torch.equal(values.to(stock_batch[name].dtype), stock_batch[name]), name
+
+
+@pytest.mark.parametrize("eval_args", SPLITS, ids=str)
+def test_batches_equal_those_of_recbole_item_for_item(eval_args, make_config, rich_folder):
+    config = make_config("SASRec", **keys_for(rich_folder), eval_args=eval_args)
+    stock = recbole.data.data_preparation(config, SequentialDataset(config))
+    ours = data_preparation(config, create_dataset(config))
+    assert sum(len(loader) > 0 for loader in ours) >= 2
+    for our_loader, stock_loader in zip(ours, stock, strict=True):
+        assert len(our_loader._dataset) == len(stock_loader._dataset)
+        assert_same_batches(our_loader, stock_loader, our_loader._dataset.time_origin)
+    assert ours[0]._dataset.item_counter == stock[0]._dataset.item_counter
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"numerical_features": ["rating", "words"]},
+        {"numerical_features": ["rating"], "discretization": {"rating": {"method": "ED", "bucket": 3}}},
+        {"threshold": {"rating": 4}},
+        {"seq_len": {"tags": 2, "title": 1}},
+        {"unused_col": {"inter": ["rating", "tags"], "item": ["price"]}},
+        {"unload_col": {"inter": ["rating", "words"], "user": ["group"]}, "load_col": None},
+        {"normalize_field": ["rating", "price", "words"]},
+        {"rm_dup_inter": "last", "user_inter_num_interval": "[5,inf)", "item_inter_num_interval": "[2,20]"},
+        {"val_interval": {"rating": "[2,5);[5,9]", "group": ["1", "2"]}, "filter_inter_by_user_or_item": True},
+        {"LIST_SUFFIX": "_past", "ITEM_LIST_LENGTH_FIELD": "n"},
+        {"alias_of_item_id": ["tags"]},
+    ],
+    ids=lambda keys: ", ".join(keys),
+)
+def test_keys_of_the_data_mean_what_they_mean_in_recbole(keys, make_config, rich_folder):
+    config = make_config("SASRec", **keys_for(rich_folder, **keys), eval_args={"split": {"LS": "valid_and_test"}})
+    dataset = SequentialDataset(config)
+    stock = recbole.data.data_preparation(config, dataset)
+    our_dataset = create_dataset(config)
+    ours = data_preparation(config, our_dataset)
+    if "rm_dup_inter" in keys:  # RecBole numbers tokens in the order of time then
+        for our_loader, stock_loader in zip(ours, stock, strict=True):
+            mine, other = (loader._dataset[np.arange(len(loader._dataset))] for loader in (our_loader, stock_loader))
+            for name in ("user_id", "item_id", "item_id_list"):
+                tokens, others = (each.field2id_token[name.removesuffix("_list")] for each in (our_dataset, dataset))
+                assert tokens[mine[name]].tolist() == others[other[name]].tolist()
+        return
+    for our_loader, stock_loader in zip(ours, stock, strict=True):
+        assert_same_batches(our_loader, stock_loader, our_dataset.time_origin)
+
+
+def bytes_held(loaders) -> int:
+    """Room of all tensors and arrays that the tables of the data sets refer to, each counted once."""
+    found = {}
+    for loader in loaders:
+        for table in (loader._dataset.inter_feat, loader._dataset.windows):
+            if table is None:
+                continue
+            found |= {id(array): array.nbytes for array in vars(table.ranges).values()}
+            for log in (table.targets, table.history):
+                found |= {id(column): column.nbytes for column in log.columns.values()}
+            parts = {"targets", "history", "ranges", "suffix", "length_field", "width", "hidden"}
+            assert set(vars(table)) == parts  # nothing else holds data
+    return sum(found.values())
+
+
+@pytest.mark.parametrize("model", ["SASRec", "MEANTIME"])
+def test_a_data_set_holds_no_copies_of_histories(model, make_config, random_events):
+    events = random_events(users=50, longest=100)
+    held = set()
+    for length in (5, 200):
+        config = make_config(model, events, MAX_ITEM_LIST_LENGTH=length)
+        held.add(bytes_held(data_preparation(config, create_dataset(config))))
+    columns = 3 * 8 * len(events)  # user, item, time
+    assert len(held) == 1, "memory does not depend on the length of histories"
+    assert held.pop() <= 2.5 * columns
+
+
+def test_splitting_gathers_no_histories(make_config, random_events, monkeypatch):
+    def fail(*_):
+        raise AssertionError("a list was gathered")
+
+    config = make_config("SASRec", random_events())
+    monkeypatch.setattr(Examples, "_lists", fail)
+    train, *_ = data_preparation(config, create_dataset(config))
+    monkeypatch.undo()
+    assert next(iter(train))["item_id_list"].shape[1] == config["MAX_ITEM_LIST_LENGTH"]
+
+
+# -------------------------------------------------------------------- the table itself
+
+
+@pytest.fixture
+def table():
+    log = EventLog(
+        {"user": torch.tensor([1, 1, 1, 2, 2]), "item": torch.arange(5) + 10, "tags": torch.arange(10).view(5, 2)},
+        ("item", "tags"),
+    )
+    ranges = Ranges(np.array([0, 0, 3]), np.array([1, 2, 4]), np.array([1, 2, 4]))
+    return Examples(log, log, ranges, "_list", "length", 3)
+
+
+def test_columns_and_batches_of_a_table(table):
+    assert table.columns == ["user", "item", "tags", "length", "item_list", "tags_list"]
+    assert len(table) == table.length == 3
+    assert list(table) == table.keys() == table.columns
+    assert table["item"].tolist() == table.item.tolist() == [11, 12, 14]
+    assert table["length"].tolist() == [1, 2, 1]
+    assert table["item_list"].tolist() == [[10, 0, 0], [10, 11, 0], [13, 0, 0]]
+    assert table["tags_list"][1].tolist() == [[0, 1], [2, 3], [0, 0]]
+    batch = table.gather()
+    assert set(batch.columns) == set(table.columns)
+    assert all(torch.equal(batch[name], values) for name, values in table.items())
+
+
+@pytest.mark.parametrize(
+    "index",
+    [[2, 0], (2, 0), np.array([2, 0]), torch.tensor([2, 0]), [np.int64(2), np.int64(0)]],
+    ids=lambda i: str(type(i)),
+)
+def test_a_table_is_indexed_by_whatever_recbole_indexes_by(table, index):
+    assert table[index]["item"].tolist() == [14, 11]
+    assert table[1]["item"].tolist() == [12]
+    assert table[1:]["item"].tolist() == table[range(1, 3)]["item"].tolist() == [12, 14]
+    assert table[torch.tensor([True, False, True])]["item"].tolist() == [11, 14]
+    assert len(table[[]]) == 0
+    assert table[[]].gather()["item_list"].shape == (0, 3)
+
+
+def test_a_table_is_sorted_and_shuffled_in_place(table):
+    table.sort("item", ascending=False)
+    assert table["item"].tolist() == [14, 12, 11]
+    table.sort(["user", "item"])
+    assert table["item"].tolist() == [11, 12, 14]
+    torch.manual_seed(1)
+    table.shuffle()
+    assert sorted(table["item"].tolist()) == [11, 12, 14]
+
+
+def test_dropped_columns_are_gone_from_table_and_batch_and_the_log_is_left_alone(table):
+    other = table[:]
+    table.drop("item")
+    del table["tags_list"]
+    assert table.columns == table.gather().columns == ["user", "tags", "length", "item_list"]
+    assert "item" in other
+    assert "tags_list" in other.gather()
+    with pytest.raises(KeyError):
+        table["item"]
+    with pytest.raises(AttributeError):
+        table.item  # noqa: B018
+    with pytest.raises(ValueError, match="no column 'item'"):
+        table.drop("item")
+
+
+def test_a_table_takes_no_new_columns(table):
+    with pytest.raises(TypeError, match="set them on a batch"):
+        table["new"] = torch.zeros(3)
+    with pytest.raises(TypeError, match="set them on a batch"):
+        table.update(table.gather())
+
+
+@pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda table: pickle.loads(pickle.dumps(table))])
+def test_copies_and_pickles_are_equal_and_apart(table, again):
+    other = again(table)
+    assert all(torch.equal(other[name], table[name]) for name in table.columns)
+    other.drop("item")
+    other.shuffle()
+    assert table.columns[1] == "item"
+    assert table["item"].tolist() == [11, 12, 14]
+
+
+@pytest.mark.parametrize(
+    "split",
+    [{"LS": "valid"}, {"RS": [0.9, 0.1]}, {"RS": "all"}, {"TS": [0, 0, 0]}, {"XX": [1, 1, 1]}, {}, None,
+     {"RS": [1, 1, 1], "LS": "valid_only"}],
+    ids=str,
+)  # fmt: skip
+def test_a_split_that_recbole_does_not_know_is_refused_with_the_ones_it_does(split, make_config):
+    config = make_config("SASRec", eval_args={"split": split})
+    with pytest.raises(InputError, match="eval_args split is .* it should be .*valid_and_test"):
+        data_preparation(config, create_dataset(config))
