@@ -108,6 +108,16 @@ def test_one_name_in_two_files_is_refused(load, write_events, write_lines, rando
     refused(load, r"toy\.item has a column 'user_id', and so has another file", data_path=path, **ALL_COLUMNS)
 
 
+@pytest.mark.parametrize(
+    ("suffix", "name"), [("item", "item_length"), ("item", "item_id_list"), ("user", "timestamp_list")]
+)
+def test_names_of_histories_are_refused_in_other_columns(suffix, name, load, write_events, write_lines, random_events):
+    path = write_events(random_events())
+    write_lines(suffix, f"{suffix}_id:token\t{name}:float", f"{suffix[0]}1\t3")
+    sentence = f"column '{name}' of data set 'toy' has a name that histories or labels get"
+    refused(load, sentence, data_path=path, **ALL_COLUMNS)
+
+
 def test_a_column_of_numbers_without_one_is_refused(load, write_events, write_lines, random_events):
     path = write_events(random_events())
     write_lines("item", "item_id:token\tprice:float", "i1\t", "i2\tnan")

@@ -7,12 +7,35 @@ from logging import getLogger
 import numpy as np
 import pytest
 import torch
+from recbole.data.dataset import SequentialDataset
 from recbole.data.transform import construct_transform
 from recbole.utils import get_flops
 from recbole.utils.case_study import full_sort_topk
 
 from recbole_ext import EventLogDataset, get_trainer
-from tests.data_checks import ALL_COLUMNS, RATED, histories
+from tests.data_checks import ALL_COLUMNS, RATED, TINY, histories
+
+
+def test_columns_may_have_other_names(load, write_lines):
+    path = write_lines("inter", "uid:token\tasin:token\twhen:float", "a\tx\t3", "a\ty\t2", "b\tx\t1", "b\tz\t9")
+    keys = {"USER_ID_FIELD": "uid", "ITEM_ID_FIELD": "asin", "TIME_FIELD": "when", "data_path": path, **TINY}
+    for model in ("SASRec", "MEANTIME"):
+        dataset, train, *_ = load(model, **keys)
+        assert set(dataset[np.arange(2)].columns) == {"uid", "asin", "when", "item_length", "asin_list", "when_list"}
+        assert next(iter(train))["when_list"].dtype == torch.float64
+
+
+def test_weights_of_items_are_preloaded_as_by_recbole(make_config, write_events, write_lines, random_events):
+    path = write_events(random_events())
+    write_lines("itememb", "iid:token\temb:float_seq", *(f"i{number}\t{number} {number + 1}" for number in range(15)))
+    config = make_config(
+        "SASRec", data_path=path, additional_feat_suffix=["itememb"], alias_of_item_id=["iid"],
+        preload_weight={"iid": "emb"},
+        load_col={"inter": ["user_id", "item_id", "timestamp"], "itememb": ["iid", "emb"]},
+    )  # fmt: skip
+    weights = [kind(config).get_preload_weight("iid") for kind in (SequentialDataset, EventLogDataset)]
+    assert weights[0].any()
+    assert np.array_equal(*weights)
 
 
 @pytest.mark.parametrize("distribution", ["uniform", "popularity"])

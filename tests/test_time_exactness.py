@@ -11,6 +11,7 @@ import recbole
 import torch
 
 from recbole_ext import create_dataset, data_preparation
+from tests.data_checks import TINY, histories
 
 ML_100K = Path(recbole.__file__).parent / "dataset_example" / "ml-100k" / "ml-100k.inter"
 LENGTH = 8
@@ -152,3 +153,9 @@ def test_normalisation_reaches_other_numbers_but_neither_times_nor_labels(make_c
         assert torch.allclose(columns["rating"], (plain["rating"] - 1) / 4)
     never, _ = everything(make_config("SASRec", **keys, normalize_all=True, threshold={"rating": 6}))
     assert not never["label"].any()  # normalising a column of equal values makes ones of them
+
+
+def test_events_that_share_one_time_stay_in_the_order_of_the_file(load):
+    events = [("a", item, 5) for item in "zxywv"] + [("b", "w", 5), ("b", "x", 5)]
+    dataset, *_ = load(events=events, normalize_all=True, **TINY)
+    assert histories(dataset) == {"a": list("zxywv"), "b": ["w", "x"]}

@@ -48,6 +48,7 @@ class ExactTimeDataset(SequentialDataset):
 
     def _load_data(self, token, dataset_path):
         super()._load_data(token, dataset_path)
+        self._check_reserved()
         self.funnel.begin(self.inter_feat[self.uid_field], self.inter_feat[self.iid_field])
 
     def _download(self):
@@ -77,6 +78,19 @@ class ExactTimeDataset(SequentialDataset):
         for name, kind in table.types.items():
             self._describe(name, kind, source, table.frame)
         return table.frame.reset_index(drop=True)
+
+    def _check_reserved(self) -> None:
+        """No column has the name of one that histories get: in a batch, the one would stand in the other's place."""
+        reserved = {self.item_list_length_field, *map(self.list_field, self.inter_feat)}
+        if self.config["threshold"]:
+            reserved.add(self.label_field)
+        for name, source in self.field2source.items():
+            given = source == EVENTS and (self.benchmark_filename_list or name in (self.config["threshold"] or ()))
+            if name in reserved and not given:
+                raise InputError(
+                    f"column '{name}' of data set '{self.dataset_name}' has a name that histories or labels get; "
+                    f"leave it out with load_col, or change LIST_SUFFIX, ITEM_LIST_LENGTH_FIELD or LABEL_FIELD."
+                )
 
     def _check_columns(self, table: AtomicTable, source: FeatureSource | str) -> None:
         if source == EVENTS:
