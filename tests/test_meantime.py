@@ -10,6 +10,7 @@ from torch import Tensor
 from recbole_ext import Config, InputError, create_dataset, data_preparation
 from recbole_ext.model import MEANTIME, batching
 from recbole_ext.model.batching import alike, distinct
+from recbole_ext.model.layers import Dropout
 from tests.oracles.bare import bare_meantime, randomise, sequences
 
 DAY = 86400
@@ -281,6 +282,22 @@ def test_content_bias_adds_a_parameter_that_counts():
     assert extra == {f"blocks.{block}.attention.content_bias" for block in range(2)}
     without.load_state_dict({key: values for key, values in with_bias.state_dict().items() if key not in extra})
     assert not torch.allclose(scores(with_bias, request(HISTORY)), scores(without, request(HISTORY)), atol=1e-3)
+
+
+def test_dropout_acts_on_embeddings_attention_coefficients_and_sublayers(monkeypatch):
+    acted = []
+    monkeypatch.setattr(Dropout, "forward", lambda layer, x: acted.append((layer.p, tuple(x.shape))) or x)
+    model = model_of(
+        hidden_dropout_prob=0.3, attn_dropout_prob=0.4, n_layers=1, relative_kernels=["sin", "log"]
+    ).train()
+    items, time, length = sequences([6, 4])
+    model.encode(items, time, length)
+    states, inner, attention = (2, 6, 16), (2, 6, 32), (2, 6, 6)
+    assert acted.count((0.4, attention)) == 4  # of every head
+    assert acted.count((0.4, states)) == 2  # the coefficients of each relative kernel
+    assert acted.count((0.3, states)) == 1 + 2 + 3  # items; position and day; two sublayers and the block
+    assert acted.count((0.3, inner)) == 1
+    assert len(acted) == 13
 
 
 def test_the_padding_class_adds_to_the_loss():

@@ -45,7 +45,7 @@ class PlainMeantime(nn.Module):
         x = self._drop(self.item_embedding(items))
         absolute = [self._drop(self._slot_features(name, time, real)) for name in self.absolute]
         gap = (time.double().unsqueeze(2) - time.double().unsqueeze(1)) / self.tau  # [B, T, T]
-        relative = [self._drop(self._gap_features(name, gap).to(x.dtype)) for name in self.relative]
+        relative = [self._drop(self._gap_features(name, gap.to(x.dtype))) for name in self.relative]
         for block in self.blocks:
             x = block(x, absolute, relative, real)
         return x
@@ -66,9 +66,9 @@ class PlainMeantime(nn.Module):
         return table(index.clamp(0, table.num_embeddings - 1))
 
     def _gap_features(self, name: str, gap: Tensor) -> Tensor:
-        """Gaps [B, T, T] -> features [B, T, T, H] (paper, equations 5 to 7), in float64."""
+        """Gaps [B, T, T] -> features [B, T, T, H] (paper, equations 5 to 7); sin is exact in float64 only."""
         hidden = self.item_embedding.embedding_dim
-        w = self.freq ** (-torch.arange(hidden, dtype=torch.float64, device=gap.device) / hidden)
+        w = self.freq ** (-torch.arange(hidden, dtype=gap.dtype, device=gap.device) / hidden)
         gap = gap.unsqueeze(-1)
         if name == "sin":
             return torch.cat([torch.sin(gap * w[::2]), torch.cos(gap * w[::2])], dim=-1)
