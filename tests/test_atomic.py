@@ -151,7 +151,18 @@ def test_missing_tokens_and_numbers_are_missing_and_missing_sequences_empty(read
 
 
 def test_numbers_are_read_exactly(read):
-    texts = ["0.1", "1600000000123", "-5", "+7", "1e3", "881250949.123456", "9007199254740991", "4.35", "1e-300", " 3 "]
+    texts = [
+        "0.1",
+        "1600000000123",
+        "-5",
+        "+7",
+        "1e3",
+        "944272509.611178002",
+        "9007199254740991",
+        "4.35",
+        "1e-300",
+        " 3 ",
+    ]
     table = read("a:token\tb:float\n" + "".join(f"x\t{text}\n" for text in texts))
     assert table.frame["b"].tolist() == [float(text) for text in texts]
 
@@ -195,6 +206,7 @@ def test_columns_are_chosen_by_name(read):
         (HEADER + "a,x,1\n", r"line 2 has 1 field; the header has 3"),
         (HEADER + '"a\nb"\tx\t1\n', r"line 2 has 1 field; the header has 3"),
         (HEADER + "a\tx\t1\na\ty\tnoon\nb\tz\tnight\n", r"line 3 \(and 1 more\): timestamp is 'noon'; it should"),
+        (HEADER + "a\tx\tNaN\na\tx\t\na\ty\tnoon\n", r"line 4: timestamp is 'noon'; it should be a number"),
         (HEADER + "\n\na\tx\t1\n\na\ty\tnoon\n", r"line 6: timestamp is 'noon'; it should be a number"),
         (HEADER + "a\tx\t1\na\ty\t2020-01-01\n", r"line 3: timestamp is '2020-01-01'; it should be a number"),
         (HEADER + "a\tx\t1,5\n", r"line 2: timestamp is '1,5'; it should be a number"),

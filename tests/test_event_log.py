@@ -100,7 +100,8 @@ def step(config, train, valid) -> dict:
 
 
 @pytest.mark.parametrize(
-    "model", ["SASRec", "GRU4Rec", "BERT4Rec", "DIN", "Pop", "LightSANs", "Caser", "SRGNN", "MEANTIME"]
+    "model",
+    ["SASRec", "GRU4Rec", "BERT4Rec", "DIN", "Pop", "LightSANs", "Caser", "SRGNN", "FEARec", "FPMC", "MEANTIME"],
 )
 def test_models_train_and_are_evaluated(model, load, write_events, write_lines, random_events):
     path = write_events(random_events())

@@ -83,7 +83,10 @@ def test_batches_equal_those_of_recbole_item_for_item(eval_args, make_config, ri
     for our_loader, stock_loader in zip(ours, stock, strict=True):
         assert len(our_loader._dataset) == len(stock_loader._dataset)
         assert_same_batches(our_loader, stock_loader, our_loader._dataset.time_origin)
-    assert ours[0]._dataset.item_counter == stock[0]._dataset.item_counter
+    mine, other = ours[0]._dataset, stock[0]._dataset
+    assert mine.item_counter == other.item_counter
+    for facts in ("field2type", "field2source", "field2seqlen", "field2bucketnum"):
+        assert getattr(mine, facts) == getattr(other, facts)
 
 
 @pytest.mark.parametrize(
@@ -130,8 +133,9 @@ def bytes_held(loaders) -> int:
             found |= {id(array): array.nbytes for array in vars(table.ranges).values()}
             for log in (table.targets, table.history):
                 found |= {id(column): column.nbytes for column in log.columns.values()}
-            parts = {"targets", "history", "ranges", "suffix", "length_field", "width", "hidden"}
+            parts = {"targets", "history", "ranges", "suffix", "length_field", "width", "hidden", "kept"}
             assert set(vars(table)) == parts  # nothing else holds data
+            assert not table.kept
     return sum(found.values())
 
 
@@ -184,6 +188,16 @@ def test_columns_and_batches_of_a_table(table):
     assert all(torch.equal(batch[name], values) for name, values in table.items())
 
 
+def test_a_list_is_gathered_once_for_whoever_asks_again_and_again(table):
+    first = table["item_list"]
+    assert table["item_list"] is first
+    assert table["tags_list"].shape == (3, 3, 2)
+    assert table["item_list"] is not first
+    assert table[[1]]["item_list"].tolist() == [[10, 11, 0]]
+    table.sort("item", ascending=False)
+    assert table["item_list"].tolist() == first.flip(0).tolist()
+
+
 @pytest.mark.parametrize(
     "index",
     [[2, 0], (2, 0), np.array([2, 0]), torch.tensor([2, 0]), [np.int64(2), np.int64(0)]],
@@ -201,8 +215,12 @@ def test_a_table_is_indexed_by_whatever_recbole_indexes_by(table, index):
 def test_a_table_is_sorted_and_shuffled_in_place(table):
     table.sort("item", ascending=False)
     assert table["item"].tolist() == [14, 12, 11]
-    table.sort(["user", "item"])
-    assert table["item"].tolist() == [11, 12, 14]
+    table.sort(["length", "item"])
+    assert table["item"].tolist() == [11, 14, 12]
+    table.sort(["length", "item"], ascending=[False, True])
+    assert table["item"].tolist() == [12, 11, 14]
+    table.sort("user")
+    assert table["item"].tolist() == [12, 11, 14]
     torch.manual_seed(1)
     table.shuffle()
     assert sorted(table["item"].tolist()) == [11, 12, 14]

@@ -28,6 +28,8 @@ class EventLogDataset(ExactTimeDataset):
             windows, while its `inter_feat`, and with it all that RecBole counts and samples from, stays the same.
         min_history: shortest history an example may have with `history: positive`, 1 by default.
 
+    With `benchmark_filename` it is a `PreSplitDataset`; `create_dataset` chooses.
+
     Attributes:
         time_origin (float): seconds since 1970 (UTC) of the first event kept.
         inter_feat (Examples): every target with its history.

@@ -48,6 +48,7 @@ class Examples(Interaction):
         self.targets, self.history, self.ranges = targets, history, ranges
         self.suffix, self.length_field, self.width = suffix, length_field, width
         self.hidden: frozenset[str] = frozenset()  # columns that were dropped
+        self.kept: dict[str, Tensor] = {}  # the list that was last asked for by name: some models ask again and again
 
     # ---------------------------------------------------------------- columns
 
@@ -83,7 +84,9 @@ class Examples(Interaction):
             return self.targets.columns[name][torch.from_numpy(self.ranges.target)]
         if name == self.length_field:
             return torch.from_numpy(self.ranges.end - self.ranges.start)
-        return self._lists([name.removesuffix(self.suffix)])[name]
+        if name not in self.kept:
+            self.kept = self._lists([name.removesuffix(self.suffix)])
+        return self.kept[name]
 
     def _lists(self, names: Iterable[str]) -> dict[str, Tensor]:
         start, end = torch.from_numpy(self.ranges.start), torch.from_numpy(self.ranges.end)
@@ -104,7 +107,7 @@ class Examples(Interaction):
     def replaced(self, **changes: Any) -> Examples:
         """The same examples with other attributes, e.g. `ranges`."""
         other = copy.copy(self)
-        other.__dict__.update(changes)
+        other.__dict__.update(changes, kept={})
         return other
 
     def __getitem__(self, index):
@@ -158,4 +161,4 @@ class Examples(Interaction):
         self._reindex(np.lexsort(keys[::-1]))
 
     def _reindex(self, index) -> None:
-        self.ranges = self.ranges[np.asarray(index)]
+        self.ranges, self.kept = self.ranges[np.asarray(index)], {}
