@@ -158,7 +158,7 @@ def test_histories_in_the_files_need_no_times(load, write_splits):
 
 @pytest.mark.parametrize("names", ["train", ["train", "test"], ["train", "valid", "test", "more"]])
 def test_three_files_are_wanted(names, load, write_splits):
-    sentence = "benchmark_filename is .* it should be a list of three, e.g."
+    sentence = "benchmark_filename' is .* it should be a list of 3"
     refused(load, sentence, data_path=write_splits(EVENTS), benchmark_filename=names, **TINY)
 
 

@@ -2,28 +2,28 @@
 
 import copy
 import os
-import pkgutil
 import sys
 from collections.abc import Sequence
 from logging import getLogger
 from typing import Any
 
 import numpy as np
-import torch
 from recbole.config import Config as RecBoleConfig
-from recbole.utils import ModelType, get_model
+from recbole.utils import ModelType
 
-from recbole_ext.config import checks
+from recbole_ext.config import checks, columns, sampling
 from recbole_ext.config.command_line import parse_arguments
-from recbole_ext.config.keys import check_type, known_keys, recbole_defaults, unknown_key_sentence
-from recbole_ext.config.paths import dataset_dir, properties_dir
-from recbole_ext.config.values import NONE_WORDS, LiteralLoader, parse_literal, plain, read_yaml
+from recbole_ext.config.keys import known_keys, unknown_key_sentence
+from recbole_ext.config.models import find_model, is_known, is_ours
+from recbole_ext.config.paths import check_dataset_name, dataset_dir, properties_dir
+from recbole_ext.config.schema import fit, kind_of, text
+from recbole_ext.config.values import LiteralLoader, parse_literal, plain, read_yaml
 from recbole_ext.errors import InputError
 
-# What RecBole derives from other keys; never read back from a checkpoint.
+# What RecBole derives from other keys: giving it means nothing, and a checkpoint does not keep it.
 DERIVED = {
-    "MODEL_TYPE", "MODEL_INPUT_TYPE", "eval_type", "valid_metric_bigger", "device", "single_spec", "local_rank",
-    "valid_neg_sample_args", "test_neg_sample_args", "MASK_INDEX", "MASK_ITEM_SEQ", "POS_ITEMS", "NEG_ITEMS",
+    "MODEL_TYPE", "MODEL_INPUT_TYPE", "eval_type", "device", "single_spec", "local_rank", "valid_neg_sample_args",
+    "test_neg_sample_args", "MASK_INDEX", "MASK_ITEM_SEQ", "POS_ITEMS", "NEG_ITEMS",
 }  # fmt: skip
 
 
@@ -55,18 +55,9 @@ class Config(RecBoleConfig):
             super().__init__(model, dataset, config_file_list, dict(config_dict or {}))
         except InputError:
             raise
-        except (
-            ValueError,
-            KeyError,
-            TypeError,
-            NotImplementedError,
-            RuntimeError,
-            AssertionError,
-            AttributeError,
-        ) as error:
+        except (ValueError, KeyError, NotImplementedError, RuntimeError) as error:
             # RecBole's own refusals, as the one kind that callers have to know
             raise InputError(str(error.args[0]) if error.args else str(error)) from error
-        checks.check_metrics(self)
 
     # ------------------------------------------------------------------ reading
 
@@ -93,95 +84,92 @@ class Config(RecBoleConfig):
 
     def _load_cmd_line(self):
         if self.argv is not None:
-            return dict(parse_arguments(self.argv))
+            return parse_arguments(self.argv)
         if "ipykernel" in sys.modules:  # a notebook's arguments are Jupyter's
             return {}
-        return dict(parse_arguments(sys.argv[1:], strict=False))
+        return parse_arguments(sys.argv[1:], strict=False)
 
     def _convert_config_dict(self, config_dict):
-        return config_dict  # texts are read in _merge_external_config_dict, once the defaults are known
+        return config_dict  # texts are read in _get_final_config_dict, once the kinds of the keys are known
 
     def _get_model_and_dataset(self, model, dataset):
-        from recbole_ext.model import MODELS
-
-        model = model if model is not None else self.external_config_dict.get("model")
-        dataset = dataset if dataset is not None else self.external_config_dict.get("dataset")
-        if model is None:
-            raise InputError(f"no model is named; give --model, one of {', '.join(MODELS)} or a model of RecBole.")
+        external = self.external_config_dict
+        model = find_model(model if model is not None else external.get("model"))
+        dataset = dataset if dataset is not None else external.get("dataset")
         if dataset is None:
             raise InputError("no data set is named; give --dataset, e.g. --dataset=ml-100k.")
-        if isinstance(model, str):
-            model = MODELS.get(model) or _recbole_model(model, MODELS)
-        if not (isinstance(model, type) and issubclass(model, torch.nn.Module)):
-            raise InputError(f"{model!r} is not a model; give a name or a subclass of SequentialRecommender.")
-        return super()._get_model_and_dataset(model, str(dataset))
+        return super()._get_model_and_dataset(model, check_dataset_name(fit("dataset", dataset, text)))
 
     def _load_internal_config_dict(self, model, model_class, dataset):
-        from recbole_ext.model import MODELS
-
+        # a class of the user's own has the defaults of the model that it refines
+        base = next((cls for cls in model_class.__mro__ if is_known(cls)), model_class)
         # RecBole has a LightSANs of its own: its property file must not reach a class of ours with the same name
-        ours = MODELS.get(model) is model_class
-        super()._load_internal_config_dict("" if ours else model, model_class, dataset)
-        self.recbole_defaults = copy.deepcopy(self.internal_config_dict)
-        defaults = self.internal_config_dict
-        for kind, name in (("package", "package"), ("dataset", dataset), ("model", model if ours else "")):
-            path = properties_dir() / kind / f"{name}.yaml"
-            path = properties_dir() / "overall.yaml" if kind == "package" else path
-            if name and path.is_file():
-                defaults.update(read_yaml(str(path)))
+        ours = is_ours(base)
+        super()._load_internal_config_dict("" if ours else base.__name__, model_class, dataset)
+        files = ["overall.yaml", f"dataset/{dataset}.yaml", *([f"model/{base.__name__}.yaml"] if ours else [])]
+        own = [read_yaml(str(file)) for file in map(properties_dir().joinpath, files) if file.is_file()]
+        self.own_keys = {key for values in own for key in values}
+        for values in own:
+            self.internal_config_dict.update(values)
 
     def _get_final_config_dict(self):
         defaults = self.internal_config_dict
-        known = known_keys(self.model_class, defaults)
-        self.given = set()
-        for source in (self.file_config_dict, self.variable_config_dict, self.cmd_config_dict):
-            for key in list(source):
-                source[key] = _read_value(key, source[key], defaults)
+        sources = (self.file_config_dict, self.variable_config_dict, self.cmd_config_dict)
+        self._refuse_unknown(sources)
+        for source in sources:
+            source.update({key: self._fit(key, value) for key, value in source.items()})
         self._merge_external_config_dict()
-        self._check_unknown(known)
-        external = self.external_config_dict
-        reference = {**recbole_defaults("overall.yaml", "dataset/sample.yaml"), **defaults}
-        for key in external:
-            external[key] = check_type(key, external[key], reference.get(key))
-        self.given = set(external)
-        if isinstance(external.get("eval_args"), dict) and isinstance(defaults.get("eval_args"), dict):
-            external["eval_args"] = {**defaults["eval_args"], **external["eval_args"]}
+        external, self.given = self.external_config_dict, set(self.external_config_dict)
+        if "eval_args" in external:  # each source may give a part
+            external["eval_args"] = {}
+            for source in (defaults, *sources):
+                external["eval_args"].update(source.get("eval_args", {}))
         final = copy.deepcopy(super()._get_final_config_dict())
-        checks.settle_negative_sampling(final, self.given, self.model_class)
-        checks.settle_time_column(final, self.given, self.model_class)
+        sampling.settle_negative_sampling(final, self.given, self.model_class)
+        columns.settle_columns(final, self.given, self.model_class)
         return final
 
-    def _check_unknown(self, known: set[str]) -> None:
-        external = self.external_config_dict
-        allow = external.get("allow_unknown") is True
-        for key in [key for key in external if key not in known]:
-            sentence = unknown_key_sentence(key, known, self.model)
-            from_host = self.argv is None and key in self.cmd_config_dict
-            if not allow and not from_host:
-                raise InputError(sentence)
-            getLogger().warning(sentence)
-            if from_host and not allow:  # the arguments of a program that merely uses this library are its own
-                del external[key]
+    def _fit(self, key: str, value: Any) -> Any:
+        kind = kind_of(key, self.internal_config_dict.get(key), key in self.own_keys)
+        if isinstance(value, str) and not kind.textual:
+            value = parse_literal(value)
+        return fit(key, value.tolist() if hasattr(value, "tolist") else value, kind)
+
+    def _refuse_unknown(self, sources: Sequence[dict[str, Any]]) -> None:
+        known = known_keys(self.model_class, self.internal_config_dict) - DERIVED
+        allow = any(self._fit(key, source[key]) for source in sources for key in source if key == "allow_unknown")
+        for source in sources:
+            from_host = self.argv is None and source is self.cmd_config_dict
+            for key in [key for key in source if key not in known]:
+                sentence = unknown_key_sentence(key, known, self.model)
+                if not allow and not from_host:
+                    raise InputError(sentence)
+                getLogger().warning(sentence)
+                if not allow:  # the arguments of a program that merely uses this library are its own
+                    del source[key]
 
     # ------------------------------------------------------------------ what follows from the keys
 
     def _set_default_parameters(self):
         final = self.final_config_dict
-        checks.check_devices(final)
-        data_path = str(final["data_path"])
+        checks.check_surroundings(final)
+        checks.check_metrics(final)
+        data_path = final["data_path"]
         super()._set_default_parameters()
-        final["data_path"] = dataset_dir(data_path, self.dataset, "data_path" in self.given)
-        final["checkpoint_dir"] = os.path.abspath(os.path.expanduser(str(final["checkpoint_dir"])))
+        final["data_path"] = dataset_dir(
+            data_path, self.dataset, "data_path" in self.given, final["benchmark_filename"]
+        )
+        final["checkpoint_dir"] = os.path.abspath(os.path.expanduser(final["checkpoint_dir"]))
         if final["MODEL_TYPE"] == ModelType.SEQUENTIAL and final["eval_args"]["order"] != "TO":
             raise InputError(f"eval_args order is '{final['eval_args']['order']}'; sequential models need 'TO'.")
+        sampling.check_labels(final, self.model_class)
 
     def _init_device(self):
         final = self.final_config_dict
         outside = os.environ.get("CUDA_VISIBLE_DEVICES")
-        if not final["use_gpu"]:
-            final["gpu_id"] = ""
-        elif outside is not None and "gpu_id" not in self.given:
-            final["gpu_id"] = outside
+        given = final["gpu_id"] if "gpu_id" in self.given or outside is None else outside
+        given = "" if given is None or not final["use_gpu"] else given
+        final["gpu_id"] = ",".join(given) if isinstance(given, list) else given
         super()._init_device()
         if not final["use_gpu"]:  # the choice is this run's; the process keeps the devices it was given
             os.environ.pop("CUDA_VISIBLE_DEVICES")
@@ -193,32 +181,3 @@ class Config(RecBoleConfig):
     def as_plain(self) -> dict[str, Any]:
         """The keys and values that make this run again, as text, numbers, lists and dictionaries only."""
         return {key: plain(value) for key, value in self.final_config_dict.items() if key not in DERIVED}
-
-
-def _read_value(key: str, value: Any, defaults: dict[str, Any]) -> Any:
-    """Texts as literals, except where the default is a text: a data set may be called 2023."""
-    is_text = isinstance(defaults.get(key), str) or key in {"model", "dataset"}
-    if isinstance(value, str):
-        if not is_text:
-            return parse_literal(value)
-        return None if value.strip().lower() in NONE_WORDS - {""} else value
-    if is_text and isinstance(value, (int, float)) and not isinstance(value, bool):
-        return str(value)
-    return value
-
-
-def _recbole_model(name: str, ours: dict[str, type]) -> type:
-    import difflib
-
-    try:
-        return get_model(name)
-    except (ValueError, AttributeError, ModuleNotFoundError) as error:
-        known = list(ours)
-        for family in ("sequential", "general", "context_aware", "knowledge_aware"):
-            package = __import__(f"recbole.model.{family}_recommender", fromlist=["x"])
-            files = {module.name for module in pkgutil.iter_modules(package.__path__)}
-            known += [key for key in vars(package) if key.lower() in files]
-        folded = {key.lower(): key for key in known}
-        near = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.5)
-        hint = f"did you mean '{folded[near[0]]}'?" if near else f"ours are {', '.join(ours)}."
-        raise InputError(f"there is no model '{name}'; {hint}") from error

@@ -1,10 +1,13 @@
-"""Where the property files of this package and the user's data sets lie."""
+"""Where the property files of this package and the user's data sets lie, and where can be written."""
 
 import os
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import recbole
 
+from recbole_ext.config.values import read_yaml
 from recbole_ext.errors import InputError
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -35,7 +38,16 @@ def properties_file(name: str, kind: str = "model") -> str:
     return str(path)
 
 
-def dataset_dir(data_path: str, dataset: str, given: bool) -> str:
+def check_dataset_name(name: str) -> str:
+    """The name, if files can be called that; `InputError` if it is a path or empty."""
+    if name in {"", ".", ".."} or set(name) & {"/", os.sep, "\0"}:
+        raise InputError(
+            f"dataset is {name!r}; it should be the stem of the .inter file, with data_path for its folder."
+        )
+    return name
+
+
+def dataset_dir(data_path: str, dataset: str, given: bool, parts: Sequence[str] | None = None) -> str:
     """Resolve the folder that holds `<dataset>.inter`, as an absolute path.
 
     `data_path` may name the folder above the data set's, the data set's own folder, or one of its files. ml-100k comes
@@ -45,34 +57,39 @@ def dataset_dir(data_path: str, dataset: str, given: bool) -> str:
         data_path: the value of the key; relative paths count from the working directory.
         dataset: name of the data set, which is the stem of its files.
         given: whether the user set `data_path`.
+        parts: the data set is split into files `<dataset>.<part>.inter`, RecBole's `benchmark_filename`.
 
     Raises:
-        InputError: none of these holds the data set and RecBole does not know where to download it.
+        InputError: none of these holds the data set, and RecBole cannot download it there; the message says where it
+            was looked for.
     """
+    files = [f"{dataset}.{part}.inter" for part in parts] if parts else [f"{dataset}.inter"]
     base = Path(os.path.abspath(os.path.expanduser(data_path)))
-    candidates = [base / dataset, base] if base.name != f"{dataset}.inter" else [base.parent]
+    if base.is_file() and base.name.startswith(f"{dataset}."):
+        base = base.parent
     bundled = Path(recbole.__file__).parent / "dataset_example" / dataset
-    if not given:
-        candidates.insert(0, bundled)
-    else:
-        candidates.append(bundled)
-    for folder in candidates:
-        if any(folder.glob(f"{_escape(dataset)}.inter")) or any(folder.glob(f"{_escape(dataset)}.*.inter")):
+    folders = [base / dataset, base]
+    for folder in [*folders, bundled] if given else [bundled, *folders]:
+        if all((folder / file).is_file() for file in files):
             return str(folder)
-    if dataset in _downloadable():
-        return str(base / dataset)
-    looked = ", ".join(dict.fromkeys(str(folder) for folder in candidates if folder != bundled))
-    raise InputError(
-        f"data set '{dataset}' was not found: no file {dataset}.inter in {looked}; "
-        f"set data_path to the folder that holds it."
-    )
+    url = read_yaml(str(Path(recbole.__file__).parent / "properties" / "dataset" / "url.yaml")).get(dataset)
+    if url and not parts and not folders[0].exists():  # RecBole asks, and downloads it there
+        return str(folders[0])
+    looked = " or ".join(map(str, folders))
+    source = f"unpack {url} into {folders[0]}" if url else "set data_path to the folder that holds it"
+    raise InputError(f"data set '{dataset}' was not found: there is no {', '.join(files)} in {looked}; {source}.")
 
 
-def _escape(name: str) -> str:
-    return "".join(f"[{char}]" if char in "*?[" else char for char in name)
+def writable_dir(path: str, purpose: str) -> str:
+    """The folder as an absolute path, made if need be, after trying to write a file there.
 
-
-def _downloadable() -> dict:
-    from recbole_ext.config.values import read_yaml
-
-    return read_yaml(str(Path(recbole.__file__).parent / "properties" / "dataset" / "url.yaml"))
+    Raises:
+        InputError: it cannot be made or written; the message says what was to be written (`purpose`).
+    """
+    folder = os.path.abspath(os.path.expanduser(path))
+    try:
+        os.makedirs(folder, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return folder
+    except OSError as error:
+        raise InputError(f"{purpose} cannot be written to {folder}: {error.strerror}.") from error

@@ -13,14 +13,22 @@ TRUTH_WORDS = {"true": True, "false": False}
 
 
 class LiteralLoader(yaml.SafeLoader):
-    """YAML without Python tags, in which `1e-3` is a number (YAML 1.1 wants `1.0e-3`)."""
+    """YAML without Python tags, with numbers as Python writes them.
+
+    `1e-3` is a number (YAML 1.1 wants `1.0e-3`); 007, 1:30 and 2020-01-01 are texts (there: 7, 90 and a date).
+    """
 
 
-LiteralLoader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?(?:\d[\d_]*\.?[\d_]*|\.\d[\d_]*)[eE][-+]?\d+$"),
-    list("-+0123456789."),
-)
+FLOAT = r"[-+]?(?:(?:\d+\.\d*|\.\d+)(?:[eE][-+]?\d+)?|\d+[eE][-+]?\d+|\.(?:inf|Inf|INF))|\.(?:nan|NaN|NAN)"
+PLAIN_NUMBERS = {"int": r"[-+]?(?:0|[1-9][\d_]*)", "float": FLOAT}
+TAG = "tag:yaml.org,2002:"
+
+LiteralLoader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in pairs if tag not in {TAG + "int", TAG + "float", TAG + "timestamp"}]
+    for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+for _kind, _pattern in PLAIN_NUMBERS.items():
+    LiteralLoader.add_implicit_resolver(TAG + _kind, re.compile(f"^(?:{_pattern})$"), list("-+0123456789."))
 
 
 def read_yaml(path: str) -> dict[str, Any]:
@@ -75,12 +83,12 @@ def parse_literal(text: str) -> Any:
 
 def plain(value: Any) -> Any:
     """The same value in the types that YAML, JSON and `torch.load(weights_only=True)` know."""
+    if hasattr(value, "tolist"):  # of NumPy or torch; NumPy's float is one of Python's floats too
+        value = value.tolist()
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set)):
         return [plain(item) for item in value]
-    if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
-        return value.item()
     return str(value)

@@ -1,7 +1,9 @@
 """Data: RecBole's atomic files to loaders, on the event log."""
 
+import contextlib
 import importlib
 import os
+from collections.abc import Iterator
 from logging import getLogger
 
 import recbole.data
@@ -14,7 +16,7 @@ from recbole_ext.errors import InputError
 
 __all__ = ["EventLogDataset", "create_dataset", "data_preparation"]
 
-NO_FILE = os.path.join(os.devnull, "loaders")
+NO_FILE = os.path.join(os.devnull, "none")  # there is never such a file
 PICKLES = ("save_dataset", "dataset_save_path", "save_dataloaders", "dataloaders_save_path")
 
 
@@ -28,18 +30,14 @@ def create_dataset(config):
         InputError: the files or the filters are wrong; `topk` exceeds the catalogue.
     """
     own = importlib.import_module("recbole.data.dataset")
-    try:
+    ignored = [key for key in PICKLES if config[key]]
+    if ignored:
+        getLogger().warning(f"{', '.join(ignored)}: ignored, the files are read anew.")
+    with _no_pickles(config):
         if config["MODEL_TYPE"] == ModelType.SEQUENTIAL and not hasattr(own, config["model"] + "Dataset"):
-            ignored = [key for key in PICKLES if config[key]]
-            if ignored:
-                getLogger().warning(f"{', '.join(ignored)}: ignored, the event log is read anew in seconds.")
             dataset = (PreSplitDataset if config["benchmark_filename"] else EventLogDataset)(config)
         else:
             dataset = recbole.data.create_dataset(config)
-    except InputError:
-        raise
-    except ValueError as error:  # RecBole's own refusals
-        raise InputError(str(error)) from error
     check_catalogue(config, dataset.item_num)
     limit_eval_batch(config, dataset.item_num)
     return dataset
@@ -51,12 +49,22 @@ def data_preparation(config, dataset):
     Raises:
         InputError: the data cannot be split or sampled from in that way.
     """
-    given = {key: config[key] for key in ("save_dataloaders", "dataloaders_save_path")}
-    if isinstance(dataset, EventLogDataset):
-        # RecBole would take up the pickled loaders of an earlier run, though keys of ours may have changed since
-        config["save_dataloaders"], config["dataloaders_save_path"] = False, NO_FILE
-    try:
+    with _no_pickles(config):
         return recbole.data.data_preparation(config, dataset)
+
+
+@contextlib.contextmanager
+def _no_pickles(config) -> Iterator[None]:
+    """Keep RecBole from pickling data, and from unpickling a file that it finds in `checkpoint_dir`.
+
+    Such a file could run code, and RecBole would take it though keys of ours may have changed since. RecBole's own
+    refusals become `InputError`.
+    """
+    given = {key: config[key] for key in PICKLES}
+    for key in PICKLES:
+        config[key] = NO_FILE if key.endswith("path") else False
+    try:
+        yield
     except InputError:
         raise
     except (ValueError, NotImplementedError) as error:

@@ -1,0 +1,63 @@
+"""Which columns of the atomic files are read: those that other keys name are added, contradictions are refused."""
+
+from typing import Any
+
+from recbole.utils import ModelType
+
+from recbole_ext.errors import InputError
+
+FIELDS = ("USER_ID_FIELD", "ITEM_ID_FIELD", "TIME_FIELD")  # of an event; sequential models need all three
+NAMING = (
+    "threshold", "val_interval", "normalize_field", "numerical_features", "discretization", "alias_of_user_id",
+    "alias_of_item_id",
+)  # fmt: skip
+
+
+def settle_columns(final: dict[str, Any], given: set[str], model_class: Any) -> None:
+    """Choose the columns of the `.inter` file, or hold those that the user chose against the other keys.
+
+    RecBole reads `[user_id, item_id]` unless told otherwise; to these come the columns that other keys name.
+
+    Raises:
+        InputError: a column that a sequential model needs has no name, is left out, or is used twice.
+    """
+    needed: dict[str, str] = {}
+    if model_class.type == ModelType.SEQUENTIAL:
+        needed = {final.get(key) or "": key for key in FIELDS}
+        _check_events(final, needed)
+    columns = final.get("load_col")
+    if columns is None:  # everything is read
+        return
+    for suffix in final.get("unload_col") or {}:
+        if "load_col" not in given:
+            columns[suffix] = "*"  # all but those left out; RecBole takes one of the two lists
+    columns.update({suffix: "*" for suffix, names in columns.items() if names == ["*"]})
+    here = columns.get("inter") or []
+    if here == "*":
+        return
+    anywhere = {name for names in columns.values() if names != "*" for name in names or []}
+    unknown = "*" in columns.values()  # some other file is read whole: what it holds shows when it is read
+    missing = {name: key for name, key in needed.items() if name not in here}
+    missing |= {name: key for key in NAMING for name in final.get(key) or [] if name not in anywhere and not unknown}
+    if "load_col" not in given:
+        if here == ["user_id", "item_id"]:  # RecBole's default, whatever the columns are called here
+            here = [final["USER_ID_FIELD"], final["ITEM_ID_FIELD"]]
+        columns["inter"] = list(dict.fromkeys([*here, *missing]))
+    elif missing:
+        name, key = next(iter(missing.items()))
+        raise InputError(f"load_col lists {here} for the .inter file, without '{name}', which {key} names; add it.")
+
+
+def _check_events(final: dict[str, Any], needed: dict[str, str]) -> None:
+    if "" in needed:
+        raise InputError(f"{needed['']} is empty; sequential models need the name of that column.")
+    if len(needed) < len(FIELDS):
+        raise InputError(f"two of {', '.join(FIELDS)} are the same; each should be a column of its own.")
+    if final["ITEM_LIST_LENGTH_FIELD"] in needed:
+        raise InputError(f"ITEM_LIST_LENGTH_FIELD is '{final['ITEM_LIST_LENGTH_FIELD']}', a column of events already.")
+    for name, field in needed.items():
+        for key in ("unload_col", "unused_col") if field != "TIME_FIELD" else ("unload_col",):
+            if name in ((final.get(key) or {}).get("inter") or []):
+                raise InputError(f"{key} leaves out '{name}', the {field}; sequential models need it.")
+        if field == "TIME_FIELD" and name in (final.get("numerical_features") or []):
+            raise InputError(f"numerical_features names '{name}', the TIME_FIELD; time is never discretised.")

@@ -1,0 +1,69 @@
+"""From the name of a model to its class: ours first, then RecBole's."""
+
+import difflib
+import re
+from pathlib import Path
+
+import recbole
+from recbole.utils import get_model
+
+from recbole_ext.errors import InputError
+
+FAMILIES = sorted(Path(recbole.__file__).parent.joinpath("model").glob("*_recommender"))
+
+
+def find_model(model: str | type | None) -> type:
+    """The class that a request means.
+
+    Args:
+        model: a name, or the class itself.
+
+    Raises:
+        InputError: there is no such model, a package that it needs is not installed, or the class is no model.
+    """
+    from recbole_ext.model import MODELS
+
+    if model is None:
+        raise InputError(f"no model is named; give --model, one of {', '.join(MODELS)} or a model of RecBole.")
+    if isinstance(model, str):
+        return MODELS.get(model) or _recbole_model(model, list(MODELS))
+    if not (isinstance(model, type) and hasattr(model, "type") and hasattr(model, "full_sort_predict")):
+        raise InputError(f"{model!r} is not a model; give a name, or a subclass of one of RecBole's recommenders.")
+    return model
+
+
+def is_ours(model: type) -> bool:
+    """Whether the class itself is a model of this package."""
+    from recbole_ext.model import MODELS
+
+    return MODELS.get(model.__name__) is model
+
+
+def is_known(model: type) -> bool:
+    """Whether the class itself is a model of this package or of RecBole."""
+    return is_ours(model) or model.__module__.startswith("recbole.model.")
+
+
+def _recbole_model(name: str, ours: list[str]) -> type:
+    try:
+        return get_model(name)
+    except ModuleNotFoundError as error:
+        # RecBole looks for every unknown name among the wrappers of other libraries too
+        if any(folder.joinpath(f"{name.lower()}.py").is_file() for folder in FAMILIES):
+            raise InputError(f"model '{name}' needs the package '{error.name}', which is not installed.") from error
+        cause: Exception = error
+    except (ValueError, AttributeError) as error:
+        cause = error
+    folded = {known.lower(): known for known in [*_recbole_names(), *ours]}
+    near = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.5)
+    hint = f"did you mean '{folded[near[0]]}'?" if near else f"ours are {', '.join(ours)}."
+    raise InputError(f"there is no model '{name}'; {hint}") from cause
+
+
+def _recbole_names() -> list[str]:
+    """Every class that is called as its file, which is how RecBole finds a model."""
+    names = []
+    for file in (file for folder in FAMILIES for file in folder.glob("*.py")):
+        classes = re.findall(r"^class (\w+)", file.read_text(encoding="utf-8"), re.MULTILINE)
+        names += [name for name in classes if name.lower() == file.stem]
+    return names

@@ -1,0 +1,57 @@
+"""Negative sampling and labels: what a model's loss and evaluation need, and whether the keys give it."""
+
+from typing import Any
+
+from recbole.utils import InputType, ModelType
+
+from recbole_ext.errors import InputError
+
+KEY = "train_neg_sample_args"
+
+
+def settle_negative_sampling(final: dict[str, Any], given: set[str], model_class: Any) -> None:
+    """Make an absent distribution mean no negative sampling, and choose what the loss needs if nothing is given.
+
+    A sequential model trained with cross entropy over all items (CE) draws no negatives; BPR, and models that state
+    what they take by their class, need some.
+
+    Raises:
+        InputError: the loss and the sampling contradict each other.
+    """
+    value, loss = final.get(KEY), str(final.get("loss_type"))
+    if not value or (KEY in given and value.get("distribution", "uniform") is None):
+        value = None
+    if value is not None and value.get("dynamic") and not value.get("candidate_num"):
+        raise InputError(f"{KEY} is dynamic without candidates to choose from; give it candidate_num, e.g. 10.")
+    if model_class.type == ModelType.SEQUENTIAL:
+        if KEY not in given:
+            states_input = getattr(model_class, "input_type", None) is not None
+            draws = loss == "BPR" or (loss != "CE" and states_input)
+            value = {"distribution": "uniform", "sample_num": 1} if draws else None
+        if loss == "BPR" and value is None:
+            raise InputError(f"{KEY} is None, but loss_type BPR needs negatives; give {{'distribution': 'uniform'}}.")
+        if loss == "CE" and value is not None:
+            raise InputError(f"{KEY} is {value}, but loss_type CE draws no negatives; leave it out or set it to None.")
+        if loss.upper() in ("BPR", "CE") and loss != loss.upper():
+            raise InputError(f"loss_type is '{loss}'; write {loss.upper()}.")
+    final[KEY] = value
+
+
+def check_labels(final: dict[str, Any], model_class: Any) -> None:
+    """See to it that there are labels where they are learnt or measured.
+
+    Raises:
+        InputError: neither `threshold` makes labels nor a column of them is loaded.
+    """
+    pointwise = getattr(model_class, "input_type", None) == InputType.POINTWISE and final.get("loss_type") != "CE"
+    learns = model_class.type in (ModelType.CONTEXT, ModelType.SEQUENTIAL) and pointwise and final[KEY] is None
+    if not learns and "labeled" not in final["eval_args"]["mode"].values():
+        return
+    columns = (final["load_col"] or {}).get("inter", "*")
+    label = final["LABEL_FIELD"]
+    if not final["threshold"] and columns != "*" and label not in columns:
+        need = f"{final['model']} without negative sampling" if learns else "eval_args mode labeled"
+        raise InputError(
+            f"{need} needs labels, but neither threshold makes them nor load_col loads the column '{label}' "
+            f"(LABEL_FIELD); give e.g. threshold: {{'rating': 4}}."
+        )

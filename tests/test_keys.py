@@ -1,0 +1,199 @@
+"""Keys that nothing reads, and values that keys do not take."""
+
+import math
+import sys
+
+import numpy as np
+import pytest
+from recbole.model.sequential_recommender import SASRec
+
+from recbole_ext import MEANTIME, Config, InputError
+from recbole_ext.config.keys import known_keys
+from recbole_ext.config.paths import properties_file
+from recbole_ext.config.values import read_yaml
+
+
+def keys_of(*files: str) -> dict:
+    return {key: value for file in files for key, value in read_yaml(file).items()}
+
+
+@pytest.fixture(scope="module")
+def recbole_keys() -> dict:
+    import recbole
+
+    folder = recbole.__path__[0] + "/properties/"
+    return keys_of(folder + "overall.yaml", folder + "dataset/sample.yaml")
+
+
+def refuse(*names, **keys) -> str:
+    """The one sentence that refuses a configuration."""
+    with pytest.raises(InputError) as caught:
+        Config(*(names or ("MEANTIME", "ml-100k")), None, keys, argv=[])
+    sentence = str(caught.value)
+    assert "\n" not in sentence
+    assert sentence.endswith((".", ".)"))
+    return sentence
+
+
+# ---------------------------------------------------------------- which keys there are
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ("lerning_rate", "learning_rate"), ("learning-rate", "learning_rate"), ("LEARNING_RATE", "learning_rate"),
+        ("top_k", "topk"), ("mask_ration", "mask_ratio"), ("max_item_list_length", "MAX_ITEM_LIST_LENGTH"),
+        ("eval_setting", "eval_args"), ("training_neg_sample_num", "train_neg_sample_args"), ("lr", "learning_rate"),
+        ("config_file_list", "config_files"), ("device", "use_gpu"), ("local_rank", "one process"),
+    ],
+)  # fmt: skip
+def test_a_key_that_nothing_reads_is_refused_with_the_one_that_was_meant(wrong, right):
+    sentence = refuse(**{wrong: 1})
+    assert f"key '{wrong}' is not read by RecBole or MEANTIME" in sentence
+    assert right in sentence
+
+
+def test_a_key_that_resembles_none_is_refused_with_the_way_to_let_it_through():
+    assert "allow_unknown: True" in refuse(zzzzqqq=1)
+
+
+def test_allow_unknown_lets_a_key_through_with_a_warning(caplog):
+    config = Config("MEANTIME", "ml-100k", None, {"my_key": "[1, 2]", "allow_unknown": "True"}, argv=[])
+    assert config["my_key"] == [1, 2]
+    assert "my_key" in caplog.text
+
+
+class Mine(SASRec):
+    """A model of a user's own: reads keys that no property file has."""
+
+    def __init__(self, config, dataset):
+        super().__init__(config, dataset)
+        self.spice = config["spice"]
+        self.pepper = config["pepper"] if "salt" in config else 0
+
+
+def test_the_keys_that_a_users_own_model_reads_are_known_and_its_parents_too():
+    assert {"spice", "pepper", "salt", "hidden_act"} <= known_keys(Mine, [])
+    config = Config(Mine, "ml-100k", None, {"spice": "1e-3", "hidden_size": 16}, argv=[])
+    assert config["spice"] == 0.001
+    assert config["model"] == "Mine"
+    assert "spice" in refuse(Mine, "ml-100k", spicee=1)
+
+
+def test_every_key_that_recbole_and_this_package_document_is_known(recbole_keys):
+    package = keys_of(properties_file("MEANTIME"), properties_file("../overall"))
+    known = known_keys(MEANTIME, [])
+    assert set(recbole_keys) | {"time_unit", "history"} <= known | set(package)
+    settled = {"repeatable": True, "eval_args": {}, "load_col": None, "train_neg_sample_args": None}
+    Config("MEANTIME", "ml-100k", None, {**recbole_keys, **package, **settled}, argv=[])
+
+
+def test_keys_of_a_program_that_uses_this_library_are_left_to_it(monkeypatch, caplog):
+    words = ["prog", "--tb=short", "-x", "file.py", "--deselect=a", "--deselect=b", "--epochs=7", "--verbose"]
+    monkeypatch.setattr(sys, "argv", words)
+    config = Config("MEANTIME", "ml-100k", None, {"epochs": 3})
+    assert config["epochs"] == 7
+    assert "tb" not in config
+    assert "verbose" not in config
+    assert "key 'tb' is not read" in caplog.text
+    assert Config("MEANTIME", "ml-100k", None, {"epochs": 3}, argv=[])["epochs"] == 3
+
+
+def test_a_notebooks_arguments_are_not_keys(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ipykernel", sys)
+    monkeypatch.setattr(sys, "argv", ["ipykernel_launcher.py", "--epochs=7"])
+    assert Config("MEANTIME", "ml-100k")["epochs"] != 7
+
+
+# ---------------------------------------------------------------- values of keys
+
+BAD_NUMBERS = ["abc", "None", "True", "1e999", math.nan]
+MAY_BE_NONE = {"loss_decimal_place", "eval_memory_mb"}
+
+
+def test_a_key_with_a_number_takes_no_other_value(recbole_keys):
+    ours = keys_of(properties_file("MEANTIME"), properties_file("../overall"))
+    numbers = {
+        k: v for k, v in (recbole_keys | ours).items() if isinstance(v, (int, float)) and not isinstance(v, bool)
+    }
+    assert len(numbers) >= 24
+    for key in numbers:
+        for value in BAD_NUMBERS:
+            if key in MAY_BE_NONE and value in (None, "None"):
+                continue
+            assert f"key '{key}' is" in refuse(**{key: value}), (key, value)
+
+
+def test_a_key_with_a_truth_takes_no_other_value(recbole_keys):
+    ours = keys_of(properties_file("MEANTIME"), properties_file("../overall"))
+    truths = [key for key, value in (recbole_keys | ours).items() if isinstance(value, bool)]
+    assert len(truths) >= 15
+    for key in truths:
+        for value in ("yes", 1, None):
+            assert "should be True or False" in refuse(**{key: value}), (key, value)
+        if key != "log_wandb":  # may not be installed
+            assert Config("MEANTIME", "ml-100k", None, {key: "true"}, argv=[])[key] is True
+
+
+@pytest.mark.parametrize(
+    ("key", "values"),
+    [
+        ("train_batch_size", [0, -1, 1.5]), ("eval_batch_size", [0, -1]), ("MAX_ITEM_LIST_LENGTH", [0, -1, 2.5]),
+        ("learning_rate", [0, -0.1]), ("weight_decay", [-1e-9]), ("epochs", [-1, 1.5]), ("stopping_step", [-1]),
+        ("eval_step", [-1]), ("seed", [-1, 2**32]), ("worker", [-1]), ("hidden_size", [0, -8]), ("inner_size", [0]),
+        ("hidden_dropout_prob", [-0.1, 1, 1.5]), ("attn_dropout_prob", [-0.1, 1]), ("layer_norm_eps", [0, -1]),
+        ("initializer_range", [-0.1]), ("mask_ratio", [0, -0.1, 1.1]), ("metric_decimal_place", [-1, 99]),
+        ("loss_decimal_place", [-1]), ("eval_memory_mb", [0, -5]), ("topk", [0, -1, 2.5, "abc", [], [0], ["5"], None]),
+        ("metrics", ["Foo", [], [1], {"a": 1}, None, ["NDCG", "Foo"]]), ("learner", ["foo", None, 5, ""]),
+        ("state", ["loud", 5]), ("transform", ["foo"]), ("rm_dup_inter", ["foo", True]),
+        ("user_inter_num_interval", ["foo", 5, "[1]", "[1,2"]), ("val_interval", [5, {"rating": "3"}]),
+        ("threshold", [3, {"rating": "a"}, {"rating": None}, {"rating": 3, "timestamp": 4}, {}]),
+        ("clip_grad_norm", [5, {"max_norm": -1}, {"max_norm": 0}, {"max_nrm": 5}, {"max_norm": "a"}]),
+        ("train_neg_sample_args", ["uniform", 5, [], {"distribution": "normal"}, {"sample_num": 0}, {"foo": 1}]),
+        ("load_col", [5, ["user_id"], {"inter": [["a"]]}]), ("unload_col", [5, ["timestamp"]]), ("unused_col", [5]),
+        ("seq_len", [5, {"a": 0}]), ("field_separator", ["", None]), ("LIST_SUFFIX", [""]), ("data_path", ["", None]),
+        ("checkpoint_dir", ["", None, True]), ("numerical_features", [None, {"a": 1}]), ("gpu_id", [{"a": 1}, "a b"]),
+        ("eval_args", [
+            5, None, "TO_LS,full", {"splt": {}}, {"split": "LS"}, {"split": None}, {"split": {}}, {"split": {"XX": 1}},
+            {"split": {"LS": "valid_and_tst"}}, {"split": {"RS": [0.8, 0.2]}}, {"split": {"RS": "a"}},
+            {"split": {"RS": [0.8, -0.1, 0.3]}}, {"split": {"LS": "valid_only", "RS": [8, 1, 1]}},
+            {"mode": "uni"}, {"mode": "uni0"}, {"mode": "uni-5"}, {"mode": "ful"}, {"mode": 5}, {"mode": None},
+            {"mode": {"tst": "full"}}, {"mode": {"valid": "unix"}}, {"group_by": "usr"}, {"order": "XX"},
+            {"order": None},
+        ]),
+    ],
+)  # fmt: skip
+def test_a_value_that_a_key_does_not_take_is_refused_with_what_would_be_right(key, values):
+    for value in values:
+        sentence = refuse(**{key: value})
+        assert f"key '{key}" in sentence, value
+        assert "it should be" in sentence, value
+
+
+def test_values_are_tidied():
+    given = {
+        "epochs": 5.0, "topk": "(3, 7)", "metrics": "ndcg", "valid_metric": "NDCG@7", "learner": "ADAM",
+        "train_batch_size": np.int64(4), "learning_rate": np.float32(0.5), "clip_grad_norm": {"max_norm": np.int64(2)},
+        "eval_args": {"order": "to"}, "dataset": None, "user_inter_num_interval": "[2,inf)", "wandb_project": 2023,
+    }  # fmt: skip
+    config = Config("MEANTIME", "ml-100k", None, given, argv=[])
+    assert (config["epochs"], config["topk"], config["metrics"], config["learner"]) == (5, [3, 7], ["NDCG"], "adam")
+    assert type(config["epochs"]) is int
+    assert type(config["train_batch_size"]) is int
+    assert config["learning_rate"] == 0.5
+    assert type(config["learning_rate"]) is float
+    assert config["clip_grad_norm"] == {"max_norm": 2}
+    assert config["eval_args"]["order"] == "TO"
+    assert config["user_inter_num_interval"] == "[2,inf)"
+    assert config["wandb_project"] == "2023"
+
+
+def test_a_whole_default_in_recboles_files_takes_a_fraction_where_recbole_means_one():
+    assert Config("SASRecCPR", "ml-100k", None, {"hidden_dropout_prob": 0.3}, argv=[])["hidden_dropout_prob"] == 0.3
+    assert Config("FEARec", "ml-100k", None, {"global_ratio": 0.6}, argv=[])["global_ratio"] == 0.6
+    assert "global_ratio" in refuse("FEARec", "ml-100k", global_ratio="abc")
+
+
+def test_text_that_recbole_would_evaluate_as_a_class_is_only_a_name(tmp_path):
+    code = f"__import__('pathlib').Path({str(tmp_path / 'marker')!r}).touch"
+    assert "the name of a class" in refuse("KD_DAGFM", "ml-100k", teacher=code)
