@@ -1,9 +1,9 @@
 """Checkpoints: plain values and tensors, written whole or not at all, read without unpickling objects."""
 
+import hashlib
 import os
 import pickle
 import random
-import tempfile
 import zipfile
 from typing import Any
 
@@ -11,52 +11,99 @@ import numpy as np
 import torch
 
 from recbole_ext.errors import InputError
+from recbole_ext.whole_file import write_whole
 
 FORMAT = 1
-REQUIRED = ("format", "model", "config", "state_dict", "tokens")
+HOLDS = {
+    "format": int, "model": str, "class": str, "config": dict, "tokens": dict, "state_dict": dict,
+    "other_parameter": dict, "optimizer": dict, "epoch": int, "cur_step": int, "best_valid_score": float,
+    "best_valid_result": dict,
+}  # fmt: skip
 
 
 def save(state: dict[str, Any], path: str) -> None:
-    """Write a checkpoint so that a crash at any moment leaves the previous one, or none, but never half of one."""
-    folder = os.path.dirname(os.path.abspath(path))
-    os.makedirs(folder, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=folder, prefix=f".{os.path.basename(path)}.")
+    """Write a checkpoint so that a crash at any moment leaves the previous one, or none, but never half of one.
+
+    Raises:
+        OSError: the disk is full, or the folder cannot be written.
+    """
+    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
     try:
-        with os.fdopen(handle, "wb") as file:
+        with write_whole(path) as file:
             torch.save(state, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    except (OSError, RuntimeError) as error:
+        cause = error if isinstance(error, OSError) else error.__context__
+        if not isinstance(cause, OSError):  # torch reports a failed write as an error of its own
+            raise
+        raise OSError(cause.errno, f"checkpoint cannot be written: {cause.strerror}", path) from error
 
 
-def load(path: str, device: torch.device | str = "cpu") -> dict[str, Any]:
+def load(path: str | os.PathLike, device: torch.device | str = "cpu") -> dict[str, Any]:
     """Read a checkpoint of this package; no code in the file is ever run.
 
     Raises:
         InputError: the file is missing, damaged, holds pickled objects, or is not a checkpoint of this package.
     """
+    path = os.path.expanduser(path)
     if not os.path.isfile(path):
         raise InputError(f"there is no checkpoint {path}.")
     try:
+        with zipfile.ZipFile(path) as archive:  # torch itself does not look at the checksums of the archive it writes
+            damaged = archive.testzip()
+            names = archive.namelist()
+        if not any(name.endswith("/data.pkl") for name in names):
+            raise zipfile.BadZipFile("no archive of torch")
+        if damaged is not None:
+            raise zipfile.BadZipFile(f"the checksum of {damaged} is wrong")
         state = torch.load(path, map_location=device, weights_only=True)
     except pickle.UnpicklingError as error:
         raise InputError(
             f"checkpoint {path} holds pickled objects, which could run code when loaded; it was not written by "
             f"recbole_ext (RecBole's own checkpoints load with RecBole only)."
         ) from error
-    except (RuntimeError, EOFError, OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise InputError(f"checkpoint {path} is damaged: {str(error).splitlines()[0]}") from error
-    missing = [key for key in REQUIRED if not isinstance(state, dict) or key not in state]
-    if missing:
-        raise InputError(f"{path} is not a checkpoint of recbole_ext: it has no '{missing[0]}'.")
-    if state["format"] > FORMAT:
+    except (zipfile.BadZipFile, RuntimeError, EOFError, OSError, ValueError, KeyError, NotImplementedError) as error:
+        reason = str(error).strip().splitlines()[0].rstrip(".")
+        raise InputError(f"{path} is not a checkpoint of recbole_ext, or it is damaged: {reason}.") from error
+    _check(state, path)
+    return state
+
+
+def _check(state: Any, path: str) -> None:
+    if isinstance(state, dict) and isinstance(state.get("format"), int) and state["format"] > FORMAT:
         raise InputError(
             f"checkpoint {path} has format {state['format']}; this version reads up to {FORMAT}: update recbole_ext."
         )
-    return state
+    for key, kind in HOLDS.items():
+        if not isinstance(state, dict) or not isinstance(state.get(key), kind):
+            raise InputError(f"{path} is not a checkpoint of recbole_ext: it has no '{key}' of the right kind.")
+    if not all(isinstance(state["config"].get(key), str) for key in ("model", "dataset")):
+        raise InputError(f"{path} is not a checkpoint of recbole_ext: its config names no model and data set.")
+
+
+def load_weights(model: Any, state: dict[str, Any], path: str | os.PathLike) -> None:
+    """Give a model what a checkpoint holds for it; `InputError` if it is of another shape."""
+    try:
+        model.load_state_dict(state["state_dict"])
+    except RuntimeError as error:
+        reason = " ".join(str(error).split("\n\t")[1:2]) or str(error)
+        raise InputError(
+            f"checkpoint {path} does not fit {type(model).__name__} as configured: {reason.strip()}"
+        ) from error
+    model.load_other_parameter(state["other_parameter"])
+
+
+def data_digest(dataset: Any, fields: list[str]) -> str:
+    """A number that changes with the events of a data set: their users, items, times and labels, and their order.
+
+    Args:
+        dataset: as RecBole's `create_dataset` returns it, before it is split.
+        fields: columns that count, as far as the data set has them.
+    """
+    digest = hashlib.sha256()
+    for field in fields:
+        if field in dataset.inter_feat:
+            digest.update(dataset.inter_feat[field].to_numpy(dtype=np.float64).tobytes())
+    return digest.hexdigest()
 
 
 def versions() -> dict[str, str]:
@@ -78,7 +125,7 @@ def random_states() -> dict[str, Any]:
     """States of all random generators that training draws from, as tensors and plain values."""
     _, keys, position, has_gauss, cached = np.random.get_state()
     version, words, gauss = random.getstate()
-    states = {
+    states: dict[str, Any] = {
         "python": {"version": version, "words": list(words), "gauss": gauss},
         "numpy": {
             "keys": torch.from_numpy(np.asarray(keys, dtype=np.int64)), "position": int(position),

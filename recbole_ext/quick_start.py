@@ -1,6 +1,5 @@
 """From a request to a trained and tested model, and back from a checkpoint."""
 
-import logging
 import sys
 from collections.abc import Sequence
 from logging import getLogger
@@ -12,6 +11,7 @@ from recbole.utils import get_environment, get_flops, init_logger, init_seed, se
 
 from recbole_ext import checkpoint
 from recbole_ext.config import Config
+from recbole_ext.config.paths import writable_dir
 from recbole_ext.data import create_dataset, data_preparation
 from recbole_ext.errors import InputError
 from recbole_ext.trainer import get_trainer
@@ -45,6 +45,9 @@ def run_recbole(
         InputError: the request cannot be carried out as it stands.
     """
     config = Config(model, dataset, config_file_list, config_dict, argv)
+    writable_dir(config["checkpoint_dir"], "checkpoints")
+    for folder in ("log", "log_tensorboard"):
+        writable_dir(folder, "the log of a run")
     init_seed(config["seed"], config["reproducibility"])
     _start_log(config)
     logger = getLogger()
@@ -53,13 +56,15 @@ def run_recbole(
 
     data = create_dataset(config)
     logger.info(data)
+    digest = _digest(data, config)
     train_data, valid_data, test_data = data_preparation(config, data)
     init_seed(config["seed"], config["reproducibility"])
-    network = config.model_class(config, train_data._dataset).to(config["device"])
+    network = _build(config, train_data)
     logger.info(network)
     _log_flops(network, data, config)
 
     trainer = get_trainer(config)(config, network)
+    trainer.data_digest = digest
     score, valid_result = trainer.fit(train_data, valid_data, saved=saved, show_progress=config["show_progress"])
     test_result = trainer.evaluate(test_data, load_best_model=saved, show_progress=config["show_progress"])
     trainer.tensorboard.close()
@@ -68,7 +73,7 @@ def run_recbole(
     logger.info(set_color("best valid ", "yellow") + f": {valid_result}")
     logger.info(set_color("test result", "yellow") + f": {test_result}")
     result = {
-        "best_valid_score": score,
+        "best_valid_score": float(score),
         "valid_score_bigger": config["valid_metric_bigger"],
         "best_valid_result": valid_result,
         "test_result": test_result,
@@ -101,41 +106,82 @@ def load_data_and_model(
         InputError: the checkpoint cannot be read, or the data is missing or has other users or items than it had.
     """
     state = checkpoint.load(path)
-    config = Config(model or state["model"], state["config"]["dataset"], None, _keys(state, config_dict), argv=[])
+    config = Config(_class_of(state, model, path), state["config"]["dataset"], None, _keys(state, config_dict), argv=[])
     if device is not None:
-        config["device"] = torch.device(device)
+        config["device"] = _device(device)
+        config["use_gpu"] = config["device"].type != "cpu"
     init_seed(config["seed"], config["reproducibility"])
     data = create_dataset(config)
+    _compare(state, data, config, path)
+    train_data, valid_data, test_data = data_preparation(config, data)
+    network = _build(config, train_data)
+    checkpoint.load_weights(network, state, path)
+    return config, network, data, train_data, valid_data, test_data
+
+
+def _build(config, train_data):
+    try:
+        return config.model_class(config, train_data._dataset).to(config["device"])
+    except InputError:
+        raise
+    except (ValueError, NotImplementedError) as error:  # how RecBole's models refuse a value
+        raise InputError(str(error)) from error
+
+
+def _class_of(state: dict[str, Any], model: type | None, path: str) -> type | str:
+    """The model's class, or the name that it is known by; `InputError` where it is a user's own and not given."""
+    if model is None and state["class"].partition(".")[0] not in ("recbole", "recbole_ext"):
+        raise InputError(f"checkpoint {path} is of a class of your own, {state['class']}; give it as model=.")
+    return model or state["model"]
+
+
+def _keys(state: dict[str, Any], changes: dict[str, Any] | None) -> dict[str, Any]:
+    """What the checkpoint was trained with, but for what belongs to the machine and the folder of that run."""
+    here = {"model", "dataset", "gpu_id", "checkpoint_dir"}
+    keys = {key: value for key, value in state["config"].items() if key not in here}
+    return {**keys, "allow_unknown": True, **(changes or {})}
+
+
+def _device(name: str | torch.device) -> torch.device:
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(f"device is {str(name)!r}, which this machine lacks: {str(error).splitlines()[0]}") from error
+    return device
+
+
+def _digest(data, config) -> str:
+    fields = ("USER_ID_FIELD", "ITEM_ID_FIELD", "TIME_FIELD", "LABEL_FIELD")
+    return checkpoint.data_digest(data, [config[field] for field in fields])
+
+
+def _compare(state: dict[str, Any], data, config, path: str) -> None:
+    """See to it that users, items and events are those of the training; `InputError` if not."""
     for field, tokens in state["tokens"].items():
         if list(map(str, data.field2id_token[field])) != tokens:
             raise InputError(
                 f"checkpoint {path} knows {len(tokens) - 1} values of {field} in another order or number than the "
                 f"{len(data.field2id_token[field]) - 1} of {config['data_path']}; use the data it was trained on."
             )
-    train_data, valid_data, test_data = data_preparation(config, data)
-    network = config.model_class(config, train_data._dataset).to(config["device"])
-    network.load_state_dict(state["state_dict"])
-    network.load_other_parameter(state["other_parameter"])
-    return config, network, data, train_data, valid_data, test_data
-
-
-def _keys(state: dict[str, Any], changes: dict[str, Any] | None) -> dict[str, Any]:
-    keys = {key: value for key, value in state["config"].items() if key not in ("model", "dataset")}
-    return {**keys, "allow_unknown": True, **(changes or {})}
+    if state.get("data_digest") and state["data_digest"] != _digest(data, config):
+        raise InputError(
+            f"the events of {config['data_path']} have changed since checkpoint {path} was trained on them; "
+            f"use the data as it was."
+        )
 
 
 def _start_log(config) -> None:
-    """RecBole's log, in a file of its own for every run: its set-up does nothing when one is there already."""
+    """RecBole's log, in a file of its own for every run; a program that has set up logging keeps its own way."""
     root = getLogger()
     for handler in [handler for handler in root.handlers if getattr(handler, "of_recbole_ext", False)]:
-        root.removeHandler(handler)
+        root.removeHandler(handler)  # of the run before: RecBole's set-up does nothing when there are handlers
         handler.close()
-    before = list(root.handlers)
+    if root.handlers:
+        return
     init_logger(config)
     for handler in root.handlers:
-        if handler not in before:
-            handler.of_recbole_ext = True  # type: ignore[attr-defined]
-    logging.captureWarnings(False)
+        handler.of_recbole_ext = True  # type: ignore[attr-defined]
 
 
 def _log_flops(network, data, config) -> None:

@@ -1,6 +1,10 @@
 """RecBole's trainers with checkpoints that are plain, whole and self-contained."""
 
+import contextlib
 import os
+import random
+from collections import OrderedDict
+from collections.abc import Iterator
 from functools import cache
 from logging import getLogger
 from typing import Any
@@ -23,35 +27,90 @@ class PlainCheckpoints:
     config: Any
     model: Any
     optimizer: Any
+    device: torch.device
+    saved_model_file: str
     cur_step: int
     best_valid_score: float
     best_valid_result: dict[str, float] | None
 
     def __init__(self, config, model):
+        self.train_data: Any = None
+        self.data_digest = ""  # of the whole data set, for those who know it
+        self.owns_file = False  # whether nobody else writes saved_model_file
+        self.last_result: dict[str, float] | None = None  # RecBole saves before it notes the best result
         super().__init__(config, model)
-        path, number = self.saved_model_file, 1
-        while os.path.exists(path):  # RecBole names files by the second
-            number += 1
-            path = f"{self.saved_model_file.removesuffix('.pth')}-{number}.pth"
-        self.saved_model_file = path
-        self.train_data = None
+        self.clip_grad_norm = None  # done in _build_optimizer
+
+    # ---------------------------------------------------------------- training
+
+    def _build_optimizer(self, **kwargs):
+        optimizer = super()._build_optimizer(**kwargs)
         # RecBole clips gradients while AMP still has them scaled; a step's own hook sees them unscaled
-        self.clip, self.clip_grad_norm = self.clip_grad_norm, None
-        if self.clip:
-            self.optimizer.register_step_pre_hook(self._clip)
+        if self.config["clip_grad_norm"]:
+            optimizer.register_step_pre_hook(self._clip)
+        return optimizer
 
     def _clip(self, *_):
-        clip_grad_norm_(self.model.parameters(), **self.clip)
+        clip_grad_norm_(self.model.parameters(), **self.config["clip_grad_norm"])
 
-    def fit(self, train_data, *args, **kwargs):
+    def fit(self, train_data, valid_data=None, verbose=True, saved=True, *args, **kwargs):
         self.train_data = train_data
-        return super().fit(train_data, *args, **kwargs)
+        if saved:
+            _other_state(self.model)  # refuse better now than after an epoch
+        return super().fit(train_data, valid_data, verbose, saved, *args, **kwargs)
+
+    def _valid_epoch(self, *args, **kwargs):
+        score, self.last_result = super()._valid_epoch(*args, **kwargs)
+        return score, self.last_result
+
+    def evaluate(self, eval_data, load_best_model=True, model_file=None, show_progress=False):
+        """RecBole's evaluation, of the best model in a checkpoint of ours or of the model as it is.
+
+        Sampled candidates (`mode: uniN` and `popN`) are the same each time, in every epoch and after loading.
+
+        Returns:
+            the metrics as plain numbers, or None without data.
+        """
+        if eval_data and load_best_model:
+            path = model_file or self.saved_model_file
+            checkpoint.load_weights(self.model, checkpoint.load(path, self.device), path)
+            getLogger().info(f"Loading model structure and parameters from {path}")
+        with _own_draws(self.config["seed"]):
+            result = super().evaluate(eval_data, load_best_model=False, show_progress=show_progress)
+        return result and type(result)((name, float(value)) for name, value in result.items())
+
+    # ---------------------------------------------------------------- checkpoints
+
+    def resume_checkpoint(self, resume_file):
+        """Go on from a checkpoint with `fit`, as RecBole does; its file is written on."""
+        state = checkpoint.load(resume_file, self.device)
+        checkpoint.load_weights(self.model, state, resume_file)
+        super().resume_checkpoint(resume_file)
+        self.best_valid_result = OrderedDict(state["best_valid_result"]) or None
+        self.owns_file = True
 
     def _save_checkpoint(self, epoch, verbose=True, **kwargs):
-        path = kwargs.pop("saved_model_file", self.saved_model_file)
-        checkpoint.save(self._state(epoch), path)
+        path = kwargs.pop("saved_model_file", None) or self._own_file()
+        try:
+            checkpoint.save(self._state(epoch), path)
+        except BaseException:
+            if os.path.exists(path) and os.path.getsize(path) == 0:  # nothing but the reservation
+                os.unlink(path)
+            raise
         if verbose:
             getLogger().info(f"Saving current: {path}")
+
+    def _own_file(self) -> str:
+        """The path of the checkpoint, reserved for this run: RecBole names files by the second alone."""
+        stem, number = self.saved_model_file.removesuffix(".pth"), 1
+        while not self.owns_file:
+            try:
+                open(self.saved_model_file, "x").close()
+                self.owns_file = True
+            except FileExistsError:
+                number += 1
+                self.saved_model_file = f"{stem}-{number}.pth"
+        return self.saved_model_file
 
     def _state(self, epoch: int) -> dict[str, Any]:
         dataset = self.train_data._dataset if self.train_data is not None else None
@@ -60,15 +119,17 @@ class PlainCheckpoints:
         return {
             "format": checkpoint.FORMAT,
             "model": type(self.model).__name__,
+            "class": f"{type(self.model).__module__}.{type(self.model).__qualname__}",
             "config": {**self.config.as_plain(), "model": self.config["model"]},
             "epoch": epoch,
             "cur_step": self.cur_step,
             "best_valid_score": float(self.best_valid_score),
-            "best_valid_result": {key: float(value) for key, value in (self.best_valid_result or {}).items()},
+            "best_valid_result": dict(self.last_result or {}),
             "state_dict": self.model.state_dict(),
-            "other_parameter": _plain_state(self.model.other_parameter()),
+            "other_parameter": _other_state(self.model),
             "optimizer": self.optimizer.state_dict(),
             "tokens": {field: [str(token) for token in known[field]] for field in fields if field in known},
+            "data_digest": self.data_digest,
             "time_origin": getattr(dataset, "time_origin", None),
             "random": checkpoint.random_states(),
             "sampler": self.train_data.generator.get_state() if self.train_data is not None else None,
@@ -76,19 +137,34 @@ class PlainCheckpoints:
         }
 
 
-def _plain_state(values: dict[str, Any]) -> dict[str, Any]:
-    """Extra state of RecBole's models (Pop's counts, say), if it can be stored without pickling objects."""
-    kept = {}
-    for key, value in values.items():
-        if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
-            value = torch.from_numpy(value)
-        if not (value is None or isinstance(value, (torch.Tensor, bool, int, float, str))):
+@contextlib.contextmanager
+def _own_draws(seed: int) -> Iterator[None]:
+    """Draw the same random numbers each time, and leave those of the training as they would have been."""
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.default_generator.manual_seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])
+        torch.set_rng_state(states[2])
+
+
+def _other_state(model: Any) -> dict[str, Any]:
+    """What RecBole's model keeps beside its weights (Pop's counts, say), if no pickling is needed to store it."""
+    values = model.other_parameter()
+    submodules = {id(module) for module in model.modules()}
+    for key, value in list(values.items()):
+        if id(value) in submodules:  # its weights are among the model's own
+            del values[key]
+        elif not (value is None or isinstance(value, (torch.Tensor, bool, int, float, str))):
             raise InputError(
                 f"the model keeps '{key}' as a {type(value).__name__}, which a checkpoint without pickled objects "
                 f"cannot hold; run it with --saved=False."
             )
-        kept[key] = value
-    return kept
+    return values
 
 
 @cache
