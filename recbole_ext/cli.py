@@ -1,10 +1,8 @@
 """The command line: `recbole-ext [run] --model=... [--key=value ...]`. Arguments only, no logic."""
 
-import json
 import os
 import shlex
 import sys
-import tempfile
 import traceback
 import warnings
 from collections.abc import Sequence
@@ -54,6 +52,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("recbole-ext: interrupted", file=sys.stderr)
         return 130
+    except OSError as error:  # a full disk, a folder that is gone: nothing in the program
+        print(f"recbole-ext: failed while running: {error}", file=sys.stderr)
+        return 1
     except Exception as error:
         traceback.print_exc()
         print(f"recbole-ext: failed while running: {error}", file=sys.stderr)
@@ -62,67 +63,62 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str]) -> int:
     from recbole_ext.config.command_line import parse_arguments
-    from recbole_ext.config.values import parse_literal
 
     keys = parse_arguments(argv)
-    target = keys.pop("json", None)
-    files = shlex.split(keys.pop("config_files", ""))
-    saved = parse_literal(keys.pop("saved", "True"))
-    if not isinstance(saved, bool):
-        raise InputError(f"--saved is {saved!r}; it should be True or False.")
-    if target is not None and not os.path.isdir(os.path.dirname(os.path.abspath(target))):
-        raise InputError(f"--json={target}: there is no folder {os.path.dirname(os.path.abspath(target))}.")
+    target = _json_file(keys.pop("json", None))
+    files = _words(keys.pop("config_files", ""))
+    saved = _truth("saved", keys.pop("saved", True))
+    dataset = keys.pop("dataset", None) or _dataset_of(files, keys)
 
     from recbole_ext.quick_start import run_recbole
+    from recbole_ext.report import table, write_json
 
-    dataset = keys.pop("dataset", None) or _named_in(files, "dataset") or "ml-100k"
-    result = run_recbole(
-        keys.pop("model", None), dataset, files, None, saved, argv=[f"--{key}={value}" for key, value in keys.items()]
-    )
+    argv = [f"--{key}" if value is True else f"--{key}={value}" for key, value in keys.items() if key != "model"]
+    result = run_recbole(keys.get("model"), dataset, files, None, saved, argv=argv)
     print(table(result))
     if target is not None:
-        _write_json(result, target)
+        write_json(result, target)
     return 0
 
 
-def _named_in(files: Sequence[str], key: str) -> Any:
+def _json_file(path: Any) -> str | None:
+    from recbole_ext.config.paths import writable_dir
+
+    if path is None:
+        return None
+    if path is True or os.path.isdir(path) or not os.path.basename(path):
+        raise InputError(f"--json is {path!r}; it should be the name of a file to write.")
+    return os.path.join(writable_dir(os.path.dirname(path) or ".", "--json"), os.path.basename(path))
+
+
+def _words(text: Any) -> list[str]:
+    try:
+        return shlex.split(text)
+    except (ValueError, AttributeError) as error:
+        raise InputError(f"--config_files is {text!r}; it should be file names, separated by blanks.") from error
+
+
+def _truth(key: str, text: Any) -> bool:
+    from recbole_ext.config.values import parse_literal
+
+    value = parse_literal(text) if isinstance(text, str) else text
+    if not isinstance(value, bool):
+        raise InputError(f"--{key} is {text!r}; it should be True or False.")
+    return value
+
+
+def _dataset_of(files: Sequence[str], keys: dict[str, Any]) -> str:
+    """The data set that the last file to do so names; ml-100k, which comes with RecBole, if nothing is asked for."""
     from recbole_ext.config.values import read_yaml
 
-    named = [read_yaml(file).get(key) for file in files]
-    return next((str(value) for value in reversed(named) if value is not None), None)
-
-
-def table(result: dict[str, Any]) -> str:
-    """The metrics of validation and test data side by side, and where the checkpoint lies."""
-    from texttable import Texttable
-
-    valid, test = result["best_valid_result"] or {}, result["test_result"] or {}
-    sheet = Texttable()
-    sheet.set_deco(Texttable.HEADER)
-    sheet.set_cols_align(["l", "r", "r"])
-    sheet.set_cols_dtype(["t", "t", "t"])
-    names = [*valid, *(name for name in test if name not in valid)]
-    rows = [[name, _number(valid.get(name)), _number(test.get(name))] for name in names]
-    sheet.add_rows([["metric", "valid", "test"], *rows])
-    lines = [sheet.draw()]
-    if result["checkpoint"]:
-        lines.append(f"checkpoint: {result['checkpoint']}")
-    return "\n".join(lines)
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.4f}"
-
-
-def _write_json(result: dict[str, Any], target: str) -> None:
-    from recbole_ext.checkpoint import versions
-    from recbole_ext.config.values import plain
-
-    text = json.dumps(plain({**result, "versions": versions()}), indent=2)
-    handle, temporary = tempfile.mkstemp(dir=os.path.dirname(os.path.abspath(target)))
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(text + "\n")
-    os.replace(temporary, target)
+    given: dict[str, Any] = {}
+    for file in files:
+        given |= read_yaml(file)
+    if given.get("dataset") is not None:
+        return str(given["dataset"])
+    if "data_path" in {**given, **keys}:
+        raise InputError("data_path is given without a data set; name it with --dataset, the stem of the .inter file.")
+    return "ml-100k"
 
 
 if __name__ == "__main__":
