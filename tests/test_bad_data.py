@@ -82,14 +82,21 @@ def test_a_wrong_time_unit_is_refused_with_the_right_ones(value, load):
     refused(load, rf"time_unit is '{value}'; it should be one of s, ms, us, ns, D", time_unit=value)
 
 
-def test_milliseconds_read_as_seconds_are_refused_with_a_hint_at_the_unit(load, random_events):
-    events = [(user, item, when * 1000) for user, item, when in random_events(first=1.6e9)]
-    message = refused(load, "column 'timestamp' spans 1[0-9]{2,3} years|spans", events=[*events, ("u1", "i1", 1.7e13)])
+@pytest.mark.parametrize(("per_second", "days"), [(1e3, 4000), (1e3, 10), (1e6, 10), (1e9, 1)])
+def test_smaller_units_read_as_seconds_are_refused_with_a_hint_at_the_unit(per_second, days, load):
+    events = [("a", f"i{number}", (1.6e9 + number * days * 8640) * per_second) for number in range(11)]
+    message = refused(load, "column 'timestamp' spans .* years", events=events)
     assert "time_unit: s;" in message
-    assert "set time_unit to the unit of the file (s, ms" in message
+    assert "set time_unit to the unit of the file (s, ms, us, ns, D)" in message
 
 
-def test_a_time_that_is_a_label_is_refused_where_it_is_missing_too(load, write_events):
+@pytest.mark.parametrize(("first", "last"), [(-2.2e9, 4.0e9), (0, 6.2e9), (0, 10), (1.6e9, 1.6e9 + 1)])
+def test_spans_up_to_two_centuries_are_fine(first, last, load):
+    dataset, *_ = load(events=[("a", "x", first), ("a", "y", last)], **TINY)
+    assert dataset.inter_feat["timestamp"].tolist() == [last - first]
+
+
+def test_an_event_without_a_label_or_with_a_token_for_one_is_refused(load, write_events):
     columns = (*RATED[:3], "label:float")
     path = write_events([("a", "x", 1, 1), ("a", "y", 2, ""), ("a", "z", 3, 0)], columns)
     refused(load, r"toy\.inter line 3: label is empty; give every event one", data_path=path, **ALL_COLUMNS)

@@ -213,7 +213,7 @@ class ExactTimeDataset(SequentialDataset):
         now = exact[self.time_field]
         past = [row.min() for row in exact.get(self.list_field(self.time_field), ()) if len(row)]
         first = min([now.min(), *past])
-        check_span(float((now.max() - first) * self.unit), self.config["time_unit"], self.time_field)
+        check_span(float(first * self.unit), float(now.max() * self.unit), self.config["time_unit"], self.time_field)
         self.time_origin = float(first * self.unit)
         for name in times:
             exact[name] = (exact[name] - first) * self.unit
