@@ -1,5 +1,10 @@
 """What the tests share: small data sets in RecBole's atomic format, and configurations for them."""
 
+import os
+
+# tiny tensors: more threads only wait for each other. Before torch is imported, and for processes that tests start
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any

@@ -25,6 +25,11 @@ def test_dropout_zeroes_the_given_share_and_scales_the_rest(p):
     assert torch.allclose(y[y != 0], torch.tensor(3 / (1 - p)))
 
 
+def test_dropout_with_a_probability_near_1_zeroes_nearly_everything():
+    y = dropped(0.999999, torch.ones(100_000))
+    assert int((y != 0).sum()) < 20
+
+
 def test_dropout_decides_for_each_number_alone():
     y = dropped(0.5, torch.ones(100_000)) == 0
     for step in (1, 2, 3, 4, 8):  # the four numbers of one 64-bit word among them

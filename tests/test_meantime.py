@@ -133,9 +133,11 @@ def test_scores_change_with_the_day_alone():
     assert not torch.allclose(one, other, atol=1e-3)
 
 
+@pytest.mark.parametrize("stretch", [0.1, 1, 10], ids=["days", "weeks", "a year"])
 @pytest.mark.parametrize("stock", [False, True], ids=["event log", "RecBole's data set"])
-def test_milliseconds_read_as_seconds_are_an_error_that_names_time_unit(make_config, random_events, stock):
-    milliseconds = [(user, item, int(START + (time - START) * 10) * 1000) for user, item, time in random_events()]
+def test_milliseconds_read_as_seconds_are_an_error_that_names_time_unit(make_config, random_events, stock, stretch):
+    seconds = [(user, item, START + (time - START) * stretch) for user, item, time in random_events()]
+    milliseconds = [(user, item, int(time) * 1000) for user, item, time in seconds]
     config = make_config(events=milliseconds)
 
     def build():
@@ -317,6 +319,10 @@ def test_the_padding_class_adds_to_the_loss():
         ({"relative_kernels": ["day"]}, "relative_kernels names 'day'"),
         ({"absolute_kernels": [], "relative_kernels": []}, "both empty"),
         ({"absolute_kernels": ["day", "day"]}, "once"),
+        ({"absolute_kernels": 5}, "absolute_kernels is 5"),
+        ({"relative_kernels": {"sin": 1}}, "relative_kernels is {'sin': 1}"),
+        ({"hidden_size": 0}, "hidden_size is 0"),
+        ({"hidden_size": None}, "hidden_size is None"),
         ({"hidden_size": 18}, "hidden_size is 18, which 4 kernels"),
         ({"absolute_kernels": [], "relative_kernels": ["sin"], "hidden_size": 15}, "even"),
         ({"loss_type": "BPR"}, "loss_type is 'BPR'"),
@@ -325,8 +331,14 @@ def test_the_padding_class_adds_to_the_loss():
         ({"mask_ratio": 1.5}, "mask_ratio is 1.5"),
         ({"mask_ratio": float("nan")}, "mask_ratio is nan"),
         ({"kernel_freq": -1}, "kernel_freq is -1"),
+        ({"kernel_time_unit": 1e-300}, "kernel_time_unit is 1e-300"),
+        ({"kernel_time_unit": 1e300}, "kernel_time_unit is 1e"),
+        ({"layer_norm_eps": -1e-5}, "layer_norm_eps is -1e-05"),
+        ({"initializer_range": -0.02}, "initializer_range is -0.02"),
         ({"kernel_time_unit": 0}, "kernel_time_unit is 0"),
         ({"kernel_time_unit": "s"}, "kernel_time_unit is 's'"),
+        ({"n_layers": None}, "n_layers is None"),
+        ({"n_layers": 1.5}, "n_layers is 1.5"),
         ({"n_layers": 0}, "n_layers is 0"),
         ({"train_window": 0}, "train_window is 0"),
         ({"inner_size": 0}, "inner_size is 0"),

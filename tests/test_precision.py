@@ -102,6 +102,19 @@ def test_dropout_and_training_steps_under_autocast_lower_the_loss(dtype):
     assert losses[-1] < 0.7 * losses[0]
 
 
+@pytest.mark.parametrize(("dtype", "atol"), [(torch.float16, 0.01), (torch.bfloat16, 0.05)], ids=str)
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_a_model_cast_to_half_keeps_exact_times(kernel, dtype, atol):
+    model = model_of([kernel])
+    items, time, length, real = batch()
+    right = model.represent(model.encode(items, time, length))[real]
+    model = model.to(dtype)
+    states = model.represent(model.encode(items, time, length))[real]
+    assert states.dtype == dtype
+    assert float((states.float() - right).detach().abs().mean()) < atol * float(right.detach().std())
+    assert torch.isfinite(model.loss_at(items, time, length, items, real))
+
+
 def test_recboles_trainer_trains_and_evaluates_with_amp(make_config):
     config = make_config(enable_amp=True, enable_scaler=True)
     train, valid, _ = data_preparation(config, create_dataset(config))

@@ -34,6 +34,11 @@ def exp_features(gap: Tensor, w: Tensor) -> Tensor:
 TABULATED = {"exp": exp_features, "log": log_features}
 
 
+def as_bits(constant: Tensor) -> Tensor:
+    """A float64 constant as integers, which `model.half()` does not round; `view(torch.float64)` reads it."""
+    return constant.view(torch.int64)
+
+
 class SinPhases(nn.Module):
     """The sin kernel, phi(D) = [sin(w D), cos(w D)] with the h/2 even frequencies, as a product of two vectors.
 
@@ -42,17 +47,17 @@ class SinPhases(nn.Module):
     and only their sines and cosines are rounded.
     """
 
-    w: Tensor
+    bits: Tensor
 
     def __init__(self, hidden: int, freq: float):
         super().__init__()
         if hidden % 2:
             raise ValueError(f"hidden_size is {hidden}; the sin kernel needs an even number.")
-        self.register_buffer("w", frequencies(hidden, freq)[::2].clone(), persistent=False)
+        self.register_buffer("bits", as_bits(frequencies(hidden, freq)[::2].clone()), persistent=False)
 
     def forward(self, time: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Times [B, T] in units of tau, float64 -> their sines and cosines, [B, T, h/2] each."""
-        phase = time.unsqueeze(-1) * self.w.to(torch.float64)
+        phase = time.unsqueeze(-1) * self.bits.view(torch.float64)
         return phase.sin().to(dtype), phase.cos().to(dtype)
 
     @staticmethod
@@ -82,19 +87,21 @@ class GapTable(nn.Module):
         u = torch.arange(-1, GRID + 1, dtype=torch.float64) * self.step
         w = frequencies(hidden, freq)
         for name in kernels:
-            self.register_buffer(name, TABULATED[name](torch.expm1(u), w).T.contiguous(), persistent=False)  # [h, G+2]
+            table = TABULATED[name](torch.expm1(u), w).T.contiguous()  # [h, G+2]
+            self.register_buffer(name, as_bits(table), persistent=False)
 
     def locate(self, query_time: Tensor, time: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Where each gap lies in the table: once per batch, for all layers and both kernels.
 
         Args:
             query_time: [B, R] and time: [B, T], float64, in units of tau.
-            dtype: of the weights.
+            dtype: of the weights, float32 at least.
 
         Returns:
             cell: left neighbour of each gap, int64 [B, R, T].
             weights: of the four neighbours, [4, B, R, T].
         """
+        dtype = torch.promote_types(dtype, torch.float32)
         gap = (query_time.unsqueeze(-1) - time.unsqueeze(-2)).abs_().to(dtype)
         position = gap.log1p_().clamp_(max=self.longest).div_(self.step)
         cell = position.to(torch.int64).clamp_(max=GRID - 2)
@@ -107,7 +114,7 @@ class GapTable(nn.Module):
     def forward(self, name: str, a: Tensor, cell: Tensor, weights: Tensor) -> Tensor:
         """Logits a_i . phi(D_ij) of the kernel `name`: a [B, R, h] -> [B, R, T]."""
         with torch.autocast(a.device.type, enabled=False):
-            table = a.to(weights.dtype) @ getattr(self, name).to(weights.dtype)  # [B, R, G+2]
+            table = a.to(weights.dtype) @ getattr(self, name).view(torch.float64).to(weights.dtype)  # [B, R, G+2]
         return _ReadTable.apply(table, cell, weights)
 
 

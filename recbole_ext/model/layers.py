@@ -28,7 +28,8 @@ class Dropout(nn.Module):
             return F.dropout(x, self.p)
         words = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
         bits = words.view(torch.int16)[: x.numel()].view(x.shape)
-        keep = (bits >= round(self.p * 2**16) - 2**15).to(x.dtype)
+        dropped = min(round(self.p * 2**16), 2**16 - 1)  # of the 2^16 values of 16 bits
+        keep = (bits >= dropped - 2**15).to(x.dtype)
         return x * keep.mul_(1 / (1 - self.p))
 
     def extra_repr(self) -> str:

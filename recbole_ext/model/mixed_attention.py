@@ -85,7 +85,7 @@ class MixedAttention(nn.Module):
         for head in range(self.heads):
             logits = self._logits(head, query[head], key[head], when)
             logits = logits.masked_fill_(padding, torch.finfo(logits.dtype).min)
-            attention = logits.softmax(-1)
+            attention = logits.softmax(-1).to(value[head].dtype)
             if weights is not None:
                 weights.append(attention)
             mixed.append(self.dropout(attention) @ value[head])
