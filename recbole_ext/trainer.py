@@ -15,6 +15,7 @@ import torch
 from torch.nn.utils import clip_grad_norm_
 
 from recbole_ext import checkpoint
+from recbole_ext.collector import CountingCollector
 from recbole_ext.errors import InputError
 
 
@@ -40,6 +41,7 @@ class PlainCheckpoints:
         self.last_result: dict[str, float] | None = None  # RecBole saves before it notes the best result
         super().__init__(config, model)
         self.clip_grad_norm = None  # done in _build_optimizer
+        self.eval_collector = CountingCollector(config)
 
     # ---------------------------------------------------------------- training
 
@@ -75,7 +77,8 @@ class PlainCheckpoints:
             path = model_file or self.saved_model_file
             checkpoint.load_weights(self.model, checkpoint.load(path, self.device), path)
             getLogger().info(f"Loading model structure and parameters from {path}")
-        with _own_draws(self.config["seed"]):
+        sampled = any(mode[:3] in ("uni", "pop") for mode in self.config["eval_args"]["mode"].values())
+        with _own_draws(self.config["seed"]) if sampled else contextlib.nullcontext():
             result = super().evaluate(eval_data, load_best_model=False, show_progress=show_progress)
         return result and type(result)((name, float(value)) for name, value in result.items())
 

@@ -155,6 +155,9 @@ def test_loss_and_sampling_that_contradict_each_other_are_refused():
     assert "loss_type BPR needs negatives" in refuse("SASRec", loss_type="BPR", train_neg_sample_args=None)
     assert "write CE" in refuse("SASRec", loss_type="ce")
     assert "candidate_num" in refuse("BPR", train_neg_sample_args={"dynamic": True})
+    assert "BPR needs negatives" in refuse("BPR", train_neg_sample_args=None)
+    make("MultiVAE", train_neg_sample_args=None)  # learns from whole histories
+    make("SINE", train_neg_sample_args=None)  # its loss is CE
 
 
 def test_what_learns_or_measures_labels_needs_some():

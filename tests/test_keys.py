@@ -148,7 +148,8 @@ def test_a_key_with_a_truth_takes_no_other_value(recbole_keys):
         ("state", ["loud", 5]), ("transform", ["foo"]), ("rm_dup_inter", ["foo", True]),
         ("user_inter_num_interval", ["foo", 5, "[1]", "[1,2"]), ("val_interval", [5, {"rating": "3"}]),
         ("threshold", [3, {"rating": "a"}, {"rating": None}, {"rating": 3, "timestamp": 4}, {}]),
-        ("clip_grad_norm", [5, {"max_norm": -1}, {"max_norm": 0}, {"max_nrm": 5}, {"max_norm": "a"}]),
+        ("clip_grad_norm", [5, {"max_norm": -1}, {"max_norm": 0}, {"max_nrm": 5}, {"max_norm": "a"},
+                            {"norm_type": 2}]),
         ("train_neg_sample_args", ["uniform", 5, [], {"distribution": "normal"}, {"sample_num": 0}, {"foo": 1}]),
         ("load_col", [5, ["user_id"], {"inter": [["a"]]}]), ("unload_col", [5, ["timestamp"]]), ("unused_col", [5]),
         ("seq_len", [5, {"a": 0}]), ("field_separator", ["", None]), ("LIST_SUFFIX", [""]), ("data_path", ["", None]),
@@ -192,6 +193,8 @@ def test_a_whole_default_in_recboles_files_takes_a_fraction_where_recbole_means_
     assert Config("SASRecCPR", "ml-100k", None, {"hidden_dropout_prob": 0.3}, argv=[])["hidden_dropout_prob"] == 0.3
     assert Config("FEARec", "ml-100k", None, {"global_ratio": 0.6}, argv=[])["global_ratio"] == 0.6
     assert "global_ratio" in refuse("FEARec", "ml-100k", global_ratio="abc")
+    assert "mlp_hidden_size" in refuse("MultiVAE", "ml-100k", mlp_hidden_size="abc")
+    assert Config("MultiVAE", "ml-100k", None, {"mlp_hidden_size": 5}, argv=[])["mlp_hidden_size"] == [5]
 
 
 def test_text_that_recbole_would_evaluate_as_a_class_is_only_a_name(tmp_path):

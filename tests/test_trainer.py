@@ -163,6 +163,18 @@ def test_metrics_are_plain_numbers_in_recboles_order(make_trainer):
     assert {type(value) for value in best.values()} == {float} == {type(score) for score in seen}
 
 
+def test_metrics_that_count_items_are_measured(make_trainer):
+    names = ["ItemCoverage", "GiniIndex", "ShannonEntropy", "AveragePopularity", "TailPercentage", "Recall"]
+    keys = {"metrics": names, "valid_metric": "ItemCoverage@5", "topk": [5, 20], "epochs": 1}
+    trainer, train, valid, _ = make_trainer("SASRec", **keys)
+    _, best = trainer.fit(train, valid, saved=False)
+    assert best["itemcoverage@20"] == pytest.approx(20 / 21, abs=1e-4)  # RecBole counts the padding as an item
+    assert 0 <= best["giniindex@20"] < best["giniindex@5"] <= 1
+    counts = np.bincount(train._dataset.inter_feat["item_id"].numpy())[1:]
+    assert best["averagepopularity@20"] == pytest.approx(counts.mean(), abs=1e-3)
+    assert trainer.evaluate(valid, load_best_model=False) == best
+
+
 # ---------------------------------------------------------------- checkpoints
 
 

@@ -1,6 +1,5 @@
 """RecBole's configuration, with the names, files and checks of this package on top."""
 
-import copy
 import os
 import sys
 from collections.abc import Sequence
@@ -124,7 +123,7 @@ class Config(RecBoleConfig):
             external["eval_args"] = {}
             for source in (defaults, *sources):
                 external["eval_args"].update(source.get("eval_args", {}))
-        final = copy.deepcopy(super()._get_final_config_dict())
+        final = super()._get_final_config_dict()
         sampling.settle_negative_sampling(final, self.given, self.model_class)
         columns.settle_columns(final, self.given, self.model_class)
         return final
@@ -162,7 +161,7 @@ class Config(RecBoleConfig):
         final["checkpoint_dir"] = os.path.abspath(os.path.expanduser(final["checkpoint_dir"]))
         if final["MODEL_TYPE"] == ModelType.SEQUENTIAL and final["eval_args"]["order"] != "TO":
             raise InputError(f"eval_args order is '{final['eval_args']['order']}'; sequential models need 'TO'.")
-        sampling.check_labels(final, self.model_class)
+        sampling.check_supply(final, self.model_class)
 
     def _init_device(self):
         final = self.final_config_dict

@@ -4,7 +4,6 @@
 raises `Misfit`, which says what would be right.
 """
 
-import math
 import numbers
 import os
 import re
@@ -45,7 +44,7 @@ class Number(Kind):
 
     def fit(self, value: Any) -> Any:
         low, high = (float(end) for end in self.interval[1:-1].split(","))
-        good = isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
+        good = isinstance(value, numbers.Real) and not isinstance(value, bool)
         good = good and (low <= value if self.interval[0] == "[" else low < value)
         good = good and (value <= high if self.interval[-1] == "]" else value < high)
         if not good or (self.whole and value != int(value)):
@@ -142,11 +141,15 @@ class ListOf(Kind):
 
 @dataclass(frozen=True)
 class Mapping(Kind):
-    """A mapping with the `known` keys, or with keys of the user's own whose values are all of kind `each`."""
+    """A mapping with the `known` keys, or with keys of the user's own whose values are all of kind `each`.
+
+    It has a `single` key, or, if it is not empty, the one that it `needs`.
+    """
 
     known: dict[str, Kind] = field(default_factory=dict)
     each: Kind | None = None
     single: bool = False
+    needs: str = ""
 
     def fit(self, value: Any) -> dict[str, Any]:
         names = ", ".join(self.known) if self.each is None else "names"
@@ -156,6 +159,8 @@ class Mapping(Kind):
             )
         if self.single and len(value) != 1:
             raise Misfit(value, f"a mapping with one key{f' out of {names}' if self.known else ''}")
+        if self.needs and value and self.needs not in value:
+            raise Misfit(value, f"a mapping with the key {self.needs}")
         fitted = {}
         for name, member in value.items():
             kind = self.known.get(name, self.each)

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from recbole.data.dataloader import UserDataLoader
+from recbole.data.utils import get_dataloader
 from recbole.utils import InputType, ModelType
 
 from recbole_ext.errors import InputError
@@ -37,18 +39,21 @@ def settle_negative_sampling(final: dict[str, Any], given: set[str], model_class
     final[KEY] = value
 
 
-def check_labels(final: dict[str, Any], model_class: Any) -> None:
-    """See to it that there are labels where they are learnt or measured.
+def check_supply(final: dict[str, Any], model_class: Any) -> None:
+    """See to it that there are negatives for those who compare with them, and labels where they are learnt or measured.
 
     Raises:
-        InputError: neither `threshold` makes labels nor a column of them is loaded.
+        InputError: none are sampled, neither `threshold` makes labels, nor is a column of them loaded.
     """
-    pointwise = getattr(model_class, "input_type", None) == InputType.POINTWISE and final.get("loss_type") != "CE"
-    learns = model_class.type in (ModelType.CONTEXT, ModelType.SEQUENTIAL) and pointwise and final[KEY] is None
+    kind, unsampled = getattr(model_class, "input_type", None), final[KEY] is None
+    by_class = kind if final.get("loss_type") != "CE" else None
+    if by_class == InputType.PAIRWISE and unsampled and get_dataloader(final, "train") is not UserDataLoader:
+        raise InputError(f"{KEY} is None, but {final['model']} needs negatives; give {{'distribution': 'uniform'}}.")
+    supervised = model_class.type in (ModelType.CONTEXT, ModelType.SEQUENTIAL)
+    learns = supervised and by_class == InputType.POINTWISE and unsampled
     if not learns and "labeled" not in final["eval_args"]["mode"].values():
         return
-    columns = (final["load_col"] or {}).get("inter", "*")
-    label = final["LABEL_FIELD"]
+    columns, label = (final["load_col"] or {}).get("inter", "*"), final["LABEL_FIELD"]
     if not final["threshold"] and columns != "*" and label not in columns:
         need = f"{final['model']} without negative sampling" if learns else "eval_args mode labeled"
         raise InputError(

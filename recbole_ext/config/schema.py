@@ -54,7 +54,7 @@ KINDS: dict[str, Kind] = {
     "clip_grad_norm": Maybe(Mapping({
         "max_norm": Number("(0, inf)"), "norm_type": Number("(0, inf)"), "error_if_nonfinite": truth,
         "foreach": Maybe(truth),
-    })),
+    }, needs="max_norm")),
     "train_neg_sample_args": Maybe(Mapping({
         "distribution": Maybe(OneOf("uniform", "popularity")), "sample_num": Maybe(positive),
         "alpha": Maybe(Number("[0, inf)")), "dynamic": truth, "candidate_num": whole("[0, inf)"),
@@ -113,7 +113,9 @@ def kind_of(key: str, default: Any, ours: bool) -> Kind:
         return Number()
     if isinstance(default, str):
         return maybe_text
-    if isinstance(default, (list, tuple)) and ours:
+    if isinstance(default, list) and default and all(isinstance(member, (int, float)) for member in default):
+        return ListOf(Number(), may_be_empty=True)
+    if isinstance(default, list) and ours:
         return Maybe(ListOf(text, may_be_empty=True))
     return Kind()
 
