@@ -355,3 +355,10 @@ def test_a_bad_option_is_named_with_its_value(keys, said):
 def test_one_kernel_may_be_given_as_a_word():
     model = bare_meantime(absolute_kernels="position", relative_kernels=None)
     assert (model.absolute, model.relative) == (["position"], [])
+
+
+def test_the_day_kernel_without_a_time_column_is_an_error_that_names_unused_col(make_model):
+    with pytest.raises(InputError, match="take it out of unused_col"):
+        make_model(unused_col={"inter": ["timestamp"]})
+    model, train, *_ = make_model(unused_col={"inter": ["timestamp"]}, absolute_kernels=["position"], hidden_size=18)
+    assert torch.isfinite(model.calculate_loss(next(iter(train))))

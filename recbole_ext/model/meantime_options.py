@@ -72,8 +72,11 @@ def known_days(dataset, time_field: str) -> tuple[float, int]:
     Works on the event log (seconds since `time_origin`) and on RecBole's own data sets (seconds since 1970).
 
     Raises:
-        InputError: more than two centuries of days or days far in the future, which a wrong `time_unit` gives.
+        InputError: there are no times; or they span more than two centuries or lie far in the future, which a wrong
+            `time_unit` gives.
     """
+    if time_field not in dataset.inter_feat:
+        raise InputError(f"the day kernel needs the column '{time_field}' (TIME_FIELD); take it out of unused_col.")
     times = dataset.inter_feat[time_field]
     origin = getattr(dataset, "time_origin", None)
     first = math.floor((float(times.min()) if origin is None else origin) / DAY) * DAY
