@@ -33,22 +33,25 @@ RUNS = {
 METRICS = ("ndcg@10", "recall@10", "mrr@10")
 
 
+def path_of(name: str, seed: int, work: Path) -> Path:
+    return work / f"{''.join(char if char.isalnum() else '_' for char in name)}-{seed}.json"
+
+
 def run(name: str, arguments: list[str], seed: int, threads: int, work: Path) -> dict:
     """Run the command once, or read what an earlier call left."""
-    label = "".join(char if char.isalnum() else "_" for char in name)
-    target = work / f"{label}-{seed}.json"
+    target = path_of(name, seed, work)
     if not target.exists():
         work.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "recbole_ext", "--dataset=ml-100k", "--show_progress=False"]
         command += [*arguments, f"--seed={seed}", f"--json={target}"]
         environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONPATH": str(ROOT)}
-        with open(work / f"{label}-{seed}.log", "w") as log:
+        with open(target.with_suffix(".log"), "w") as log:
             subprocess.run(command, cwd=work, env=environment, stdout=log, stderr=subprocess.STDOUT, check=True)
     return json.loads(target.read_text())
 
 
 def row(name: str, arguments: list[str], results: list[dict]) -> str:
-    cells = [name]
+    cells = [name, str(len(results))]
     for metric in METRICS:
         values = [result["test_result"][metric] for result in results]
         spread = f" ± {statistics.stdev(values):.4f}" if len(values) > 1 else ""
@@ -62,6 +65,9 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[2020, 2021, 2022])
     parser.add_argument("--models", nargs="+", default=list(RUNS), help="parts of names in the table")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument(
+        "--finished", action="store_true", help="start no run; put those in --work that are finished into the table"
+    )
     parser.add_argument("--work", type=Path, default=Path("ml_100k_runs"))
     options = parser.parse_args()
     work = options.work.resolve()
@@ -69,12 +75,16 @@ def main() -> None:
     for name, arguments in RUNS.items():
         if not any(part in name for part in options.models):
             continue
-        results = [run(name, arguments, seed, options.threads, work) for seed in options.seeds]
+        seeds = [seed for seed in options.seeds if not options.finished or path_of(name, seed, work).exists()]
+        results = [run(name, arguments, seed, options.threads, work) for seed in seeds]
+        if not results:
+            continue
         rows.append(row(name, arguments, results))
         versions = results[0]["versions"]
         print(rows[-1], flush=True)
     head = [
         "model",
+        "seeds",
         *(f"test {metric.upper().replace('RECALL', 'Recall')}" for metric in METRICS),
         "valid NDCG@10",
         "arguments",
