@@ -1,8 +1,19 @@
-"""`python run_recbole_ext.py --model=MEANTIME`: the command line, from a checkout."""
+"""The command line: `python run_recbole_ext.py --model=MEANTIME` in a checkout, `recbole-ext` when installed."""
 
 import sys
 
-from recbole_ext.cli import main
+
+def main() -> int:
+    """Run it; returns the exit status. Without RecBole that is 2, with the command that installs it."""
+    try:
+        from recbole_ext.cli import main as run
+    except ImportError as error:
+        if error.name != "recbole":
+            raise
+        print(f"recbole-ext: {error}", file=sys.stderr)
+        return 2
+    return run()
+
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -8,7 +8,10 @@ import importlib.util
 from typing import TYPE_CHECKING, Any
 
 if importlib.util.find_spec("recbole") is None:
-    raise ImportError("recbole_ext extends RecBole, which is not installed; run: pip install --no-deps recbole==1.2.1")
+    raise ImportError(
+        "recbole_ext extends RecBole, which is not installed; run: pip install --no-deps recbole==1.2.1",
+        name="recbole",
+    )
 
 if TYPE_CHECKING:
     from recbole_ext.config import Config, properties_file

@@ -1,4 +1,4 @@
-"""The command line: `recbole-ext [run] --model=... [--key=value ...]`. Arguments only, no logic."""
+"""The command line: `recbole-ext [run] --model=... [--key=value ...]`. Arguments only."""
 
 import os
 import shlex
@@ -24,7 +24,7 @@ Train a model, choose its best epoch on validation data and evaluate that on tes
   --any_key=value          every key of RecBole and of the model, e.g. --epochs=5 --topk=[5,10]
   --help, --version
 
-Exit status: 0 done, 1 failed while running, 2 the request was wrong.
+Exit status: 0 done, 1 failed while running, 2 the request was wrong, 130 interrupted.
 """
 COMMANDS = ("run",)
 

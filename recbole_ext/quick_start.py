@@ -65,6 +65,10 @@ def run_recbole(
 
     trainer = get_trainer(config)(config, network)
     trainer.data_digest = digest
+    logger.info(
+        f"Training: at most {config['epochs']} epochs; ends after {config['stopping_step']} evaluations in a row "
+        f"without a better {config['valid_metric']}"
+    )
     score, valid_result = trainer.fit(train_data, valid_data, saved=saved, show_progress=config["show_progress"])
     test_result = trainer.evaluate(test_data, load_best_model=saved, show_progress=config["show_progress"])
     trainer.tensorboard.close()

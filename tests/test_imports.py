@@ -119,6 +119,15 @@ except ImportError as error:
     assert "pip install --no-deps recbole==1.2.1" in python(code, "-I", "-S")
 
 
+def test_without_recbole_the_command_says_so_in_one_sentence(tmp_path):
+    shutil.copytree(PACKAGE, tmp_path / "recbole_ext", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(PACKAGE.parent / "run_recbole_ext.py", tmp_path)
+    command = [sys.executable, "-S", str(tmp_path / "run_recbole_ext.py"), "--model=MEANTIME"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env={}, timeout=60)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
+    assert "pip install --no-deps recbole==1.2.1" in done.stderr
+
+
 @pytest.mark.parametrize("name", recbole_ext.__all__)
 def test_every_public_name_can_be_imported(name):
     assert getattr(recbole_ext, name).__name__ == name if name != "MODELS" else recbole_ext.MODELS

@@ -12,18 +12,16 @@ import pytest
 from packaging.requirements import Requirement
 
 import recbole_ext
-import recbole_ext.cli
 
 ROOT = Path(__file__).parents[1]
-PARTS = ("setup.cfg", "pyproject.toml", "README.md", "LICENSE", "recbole_ext", "properties", "tests", "benchmarks")
+FILES = ("setup.cfg", "pyproject.toml", "README.md", "LICENSE", "run_recbole_ext.py")
+PARTS = (*FILES, "recbole_ext", "properties", "tests", "benchmarks")
 # What an interpreter does at its start for an editable install in its own folder, ahead of one that may be there.
 USE_EDITABLE = """
 import site, sys
-for name in [name for name in sys.modules if name.startswith("__editable__")]:
-    del sys.modules[name]
-sys.path.insert(0, {0!r})
+before = list(sys.path)
 site.addsitedir({0!r})
-sys.meta_path.insert(0, sys.meta_path.pop())
+sys.path[:] = [path for path in sys.path if path not in before] + before
 """
 READ_A_KEY = """
 from recbole_ext import Config, properties_file
@@ -97,7 +95,9 @@ def test_the_wheel_holds_the_package_and_its_property_files_and_nothing_else(sou
     }
     files = {file.relative_to(wheel).as_posix() for file in wheel.rglob("*") if file.is_file()}
     assert "recbole_ext/properties/model/MEANTIME.yaml" in properties
-    assert {file for file in files if ".dist-info/" not in file} == package | properties | {"recbole_ext/py.typed"}
+    assert {file for file in files if ".dist-info/" not in file} == (
+        package | properties | {"recbole_ext/py.typed", "run_recbole_ext.py"}
+    )
 
 
 def test_the_wheel_carries_licence_and_description(wheel, distribution):
@@ -112,10 +112,11 @@ def test_versions_agree(distribution):
     assert recbole_ext.__version__ in (ROOT / "CHANGELOG.md").read_text()
 
 
-def test_the_command_is_the_command_line(distribution):
+def test_the_command_is_the_command_line(wheel, distribution):
     (script,) = distribution.entry_points
     assert (script.group, script.name) == ("console_scripts", "recbole-ext")
-    assert script.load() is recbole_ext.cli.main
+    call = f"import sys; from {script.module} import {script.attr} as main; sys.argv[1:] = ['--version']; main()"
+    assert run("-c", call, folder=wheel.parent, path=wheel) == [f"recbole_ext {recbole_ext.__version__}"]
 
 
 def test_the_extras_are_there(distribution):
@@ -145,7 +146,7 @@ def test_an_installed_wheel_finds_its_property_files(wheel, tmp_path):
 
 def test_an_editable_install_finds_the_property_files_of_the_sources(sources, tmp_path):
     editable = build("editable", sources, tmp_path / "site")
-    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "recbole_ext").mkdir(parents=True)  # as beside a clone of that name
     file, value = run("-c", USE_EDITABLE.format(str(editable)) + READ_A_KEY, folder=tmp_path / "elsewhere")[-2:]
     assert Path(file) == sources / "properties" / "model" / "MEANTIME.yaml"
     assert float(value) == 10000

@@ -52,6 +52,8 @@ class Config(RecBoleConfig):
         self.argv = argv
         try:
             super().__init__(model, dataset, config_file_list, dict(config_dict or {}))
+            if hasattr(self.model_class, "check_config"):
+                self.model_class.check_config(self)
         except InputError:
             raise
         except (ValueError, KeyError, NotImplementedError, RuntimeError) as error:

@@ -26,7 +26,7 @@ def properties_file(name: str, kind: str = "model") -> str:
 
     Args:
         name: model or data set, e.g. `"MEANTIME"`.
-        kind: `"model"`, `"dataset"` or `"search"`.
+        kind: `"model"` or `"dataset"`.
 
     Raises:
         InputError: there is no such file; the message lists those there are.

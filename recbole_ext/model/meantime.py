@@ -40,6 +40,7 @@ class MEANTIME(SequentialRecommender):
     """
 
     example_kind = "window"
+    check_config = Options  # `Config` calls it, so that a contradiction is found before any data is read
 
     def __init__(self, config, dataset):
         super().__init__(config, dataset)
