@@ -99,7 +99,7 @@ def data_digest(dataset: Any, fields: list[str]) -> str:
         dataset: as RecBole's `create_dataset` returns it, before it is split.
         fields: columns that count, as far as the data set has them.
     """
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(repr(getattr(dataset, "time_origin", None)).encode())
     for field in fields:
         if field in dataset.inter_feat:
             digest.update(dataset.inter_feat[field].to_numpy(dtype=np.float64).tobytes())

@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("recbole-ext: interrupted", file=sys.stderr)
         return 130
-    except OSError as error:  # a full disk, a folder that is gone: nothing in the program
+    except (OSError, FloatingPointError) as error:  # a full disk, a diverged model: nothing in the program
         print(f"recbole-ext: failed while running: {error}", file=sys.stderr)
         return 1
     except Exception as error:

@@ -56,7 +56,6 @@ def run_recbole(
 
     data = create_dataset(config)
     logger.info(data)
-    digest = _digest(data, config)
     train_data, valid_data, test_data = data_preparation(config, data)
     init_seed(config["seed"], config["reproducibility"])
     network = _build(config, train_data)
@@ -64,7 +63,6 @@ def run_recbole(
     _log_flops(network, data, config)
 
     trainer = get_trainer(config)(config, network)
-    trainer.data_digest = digest
     logger.info(
         f"Training: at most {config['epochs']} epochs; ends after {config['stopping_step']} evaluations in a row "
         f"without a better {config['valid_metric']}"
@@ -155,11 +153,6 @@ def _device(name: str | torch.device) -> torch.device:
     return device
 
 
-def _digest(data, config) -> str:
-    fields = ("USER_ID_FIELD", "ITEM_ID_FIELD", "TIME_FIELD", "LABEL_FIELD")
-    return checkpoint.data_digest(data, [config[field] for field in fields])
-
-
 def _compare(state: dict[str, Any], data, config, path: str) -> None:
     """See to it that users, items and events are those of the training; `InputError` if not."""
     for field, tokens in state["tokens"].items():
@@ -168,7 +161,7 @@ def _compare(state: dict[str, Any], data, config, path: str) -> None:
                 f"checkpoint {path} knows {len(tokens) - 1} values of {field} in another order or number than the "
                 f"{len(data.field2id_token[field]) - 1} of {config['data_path']}; use the data it was trained on."
             )
-    if state.get("data_digest") and state["data_digest"] != _digest(data, config):
+    if state.get("data_digest") and state["data_digest"] != data.digest:
         raise InputError(
             f"the events of {config['data_path']} have changed since checkpoint {path} was trained on them; "
             f"use the data as it was."

@@ -36,7 +36,6 @@ class PlainCheckpoints:
 
     def __init__(self, config, model):
         self.train_data: Any = None
-        self.data_digest = ""  # of the whole data set, for those who know it
         self.owns_file = False  # whether nobody else writes saved_model_file
         self.last_result: dict[str, float] | None = None  # RecBole saves before it notes the best result
         super().__init__(config, model)
@@ -81,6 +80,12 @@ class PlainCheckpoints:
         with _own_draws(self.config["seed"]) if sampled else contextlib.nullcontext():
             result = super().evaluate(eval_data, load_best_model=False, show_progress=show_progress)
         return result and type(result)((name, float(value)) for name, value in result.items())
+
+    def _full_sort_batch_eval(self, batched_data):
+        return _with_numbers(super()._full_sort_batch_eval(batched_data))
+
+    def _neg_sample_batch_eval(self, batched_data):
+        return _with_numbers(super()._neg_sample_batch_eval(batched_data))
 
     # ---------------------------------------------------------------- checkpoints
 
@@ -132,12 +137,19 @@ class PlainCheckpoints:
             "other_parameter": _other_state(self.model),
             "optimizer": self.optimizer.state_dict(),
             "tokens": {field: [str(token) for token in known[field]] for field in fields if field in known},
-            "data_digest": self.data_digest,
+            "data_digest": getattr(dataset, "digest", ""),
             "time_origin": getattr(dataset, "time_origin", None),
             "random": checkpoint.random_states(),
             "sampler": self.train_data.generator.get_state() if self.train_data is not None else None,
             "versions": checkpoint.versions(),
         }
+
+
+def _with_numbers(batch: tuple) -> tuple:
+    """A batch of evaluation as it is; `FloatingPointError` if its scores rank nothing."""
+    if torch.isnan(batch[1]).any():
+        raise FloatingPointError("the model's scores are not numbers: training has diverged; lower learning_rate.")
+    return batch
 
 
 @contextlib.contextmanager

@@ -322,3 +322,29 @@ def test_a_model_whose_state_needs_pickling_is_refused_before_training(make_trai
         trainer.fit(train, valid)
     assert losses(trainer) == []
     trainer.fit(train, valid, saved=False)
+
+
+def test_scores_that_are_no_numbers_end_an_evaluation(make_model):
+    model, train, valid, _ = make_model()
+    trainer = get_trainer(train.config)(train.config, model)
+    with torch.no_grad():
+        model.item_bias.fill_(float("nan"))
+    with pytest.raises(FloatingPointError, match="not numbers"):
+        trainer.evaluate(valid, load_best_model=False)
+
+
+def test_a_checkpoint_made_step_by_step_knows_its_events_and_when_they_were(make_config, random_events):
+    digests = []
+    for first in (1.6e9, 1.6e9 + 43200):
+        dataset = create_dataset(make_config(events=random_events(first=first)))
+        train, *_ = data_preparation(dataset.config, dataset)
+        digests.append(train._dataset.digest)
+    assert digests[0] != digests[1]
+    assert len(digests[0]) == 64
+
+
+def test_sampled_candidates_of_a_single_item_are_refused(make_config):
+    events = [(f"u{user}", "x", time) for user in range(3) for time in range(6)]
+    config = make_config(events=events, topk=[1], valid_metric="NDCG@1", eval_args={"mode": "uni5"})
+    with pytest.raises(InputError, match="only 1 item"):
+        create_dataset(config)

@@ -45,7 +45,7 @@ def check_metrics(final: dict[str, Any]) -> None:
 
 
 def check_catalogue(config: Any, n_items: int) -> None:
-    """`topk` cannot exceed the number of items, padding left out.
+    """`topk` cannot exceed the number of items, padding left out; sampled candidates need an item besides the target.
 
     Args:
         config: the run's configuration.
@@ -53,6 +53,9 @@ def check_catalogue(config: Any, n_items: int) -> None:
     """
     if config["eval_type"].name == "RANKING" and max(config["topk"]) > n_items - 1:
         raise InputError(f"topk is {max(config['topk'])}, but the data set has only {n_items - 1} items.")
+    sampled = [mode for mode in config["eval_args"]["mode"].values() if mode[:3] in ("uni", "pop")]
+    if sampled and n_items < 3:
+        raise InputError(f"eval_args mode is {sampled[0]}, but the data set has only {n_items - 1} item.")
 
 
 def limit_eval_batch(config: Any, n_items: int) -> None:

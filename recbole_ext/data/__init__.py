@@ -9,6 +9,7 @@ from logging import getLogger
 import recbole.data
 from recbole.utils import ModelType
 
+from recbole_ext.checkpoint import data_digest
 from recbole_ext.config.checks import check_catalogue, limit_eval_batch
 from recbole_ext.data.event_log import EventLogDataset
 from recbole_ext.data.presplit import PreSplitDataset
@@ -38,6 +39,8 @@ def create_dataset(config):
             dataset = (PreSplitDataset if config["benchmark_filename"] else EventLogDataset)(config)
         else:
             dataset = recbole.data.create_dataset(config)
+    fields = ("USER_ID_FIELD", "ITEM_ID_FIELD", "TIME_FIELD", "LABEL_FIELD")
+    dataset.digest = data_digest(dataset, [config[field] for field in fields])  # for checkpoints; splits keep it
     check_catalogue(config, dataset.item_num)
     limit_eval_batch(config, dataset.item_num)
     return dataset
