@@ -115,3 +115,13 @@ def load(make_config) -> Callable[..., tuple]:
         return dataset, *data_preparation(config, dataset)
 
     return load_data
+
+
+@pytest.fixture
+def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """RecBole measures the load of the machine for a second, for its log."""
+
+    class Table:
+        draw = staticmethod(lambda: "environment")
+
+    monkeypatch.setattr("recbole_ext.quick_start.get_environment", lambda config: Table)

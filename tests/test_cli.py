@@ -21,14 +21,7 @@ SMALL = [
 ]  # fmt: skip
 
 
-@pytest.fixture(autouse=True)
-def no_waiting(monkeypatch):
-    """RecBole measures the load of the machine for a second, for its log."""
-
-    class Table:
-        draw = staticmethod(lambda: "environment")
-
-    monkeypatch.setattr("recbole_ext.quick_start.get_environment", lambda config: Table)
+pytestmark = pytest.mark.usefixtures("no_waiting")
 
 
 @pytest.fixture

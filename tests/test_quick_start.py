@@ -24,14 +24,7 @@ SMALL = {
 TINY = {"hidden_size": 16, "inner_size": 16, "n_layers": 1}
 
 
-@pytest.fixture(autouse=True)
-def no_waiting(monkeypatch):
-    """RecBole measures the load of the machine for a second, for its log."""
-
-    class Table:
-        draw = staticmethod(lambda: "environment")
-
-    monkeypatch.setattr("recbole_ext.quick_start.get_environment", lambda config: Table)
+pytestmark = pytest.mark.usefixtures("no_waiting")
 
 
 @contextlib.contextmanager

@@ -118,7 +118,7 @@ class MEANTIME(SequentialRecommender):
         if self.sin is not None:
             phases = self.sin(time, dtype)
             sin = (phases, phases)
-        if self.table is not None and len(self.blocks) > 0:
+        if self.table is not None:
             gaps = self.table.locate(time, time, dtype)
         return Temporal(absolute, absolute, sin, gaps, real)
 
