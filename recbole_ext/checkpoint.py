@@ -44,6 +44,8 @@ def load(path: str | os.PathLike, device: torch.device | str = "cpu") -> dict[st
     Raises:
         InputError: the file is missing, damaged, holds pickled objects, or is not a checkpoint of this package.
     """
+    if not isinstance(path, (str, os.PathLike)):
+        raise InputError(f"the checkpoint is {path!r}; it should be the path of a file.")
     path = os.path.expanduser(path)
     if not os.path.isfile(path):
         raise InputError(f"there is no checkpoint {path}.")
@@ -78,10 +80,17 @@ def _check(state: Any, path: str) -> None:
             raise InputError(f"{path} is not a checkpoint of recbole_ext: it has no '{key}' of the right kind.")
     if not all(isinstance(state["config"].get(key), str) for key in ("model", "dataset")):
         raise InputError(f"{path} is not a checkpoint of recbole_ext: its config names no model and data set.")
+    if not all(isinstance(tokens, list) for tokens in state["tokens"].values()):
+        raise InputError(f"{path} is not a checkpoint of recbole_ext: its tokens are no lists.")
 
 
 def load_weights(model: Any, state: dict[str, Any], path: str | os.PathLike) -> None:
-    """Give a model what a checkpoint holds for it; `InputError` if it is of another shape."""
+    """Give a model what a checkpoint holds for it; `InputError` if that is of another shape, or no numbers."""
+    for name, weights in state["state_dict"].items():
+        if isinstance(weights, torch.Tensor) and weights.is_floating_point() and not weights.isfinite().all():
+            raise InputError(f"checkpoint {path} holds values in '{name}' that are not numbers; train the model anew.")
+    for name in state["other_parameter"].keys() - model.other_parameter().keys():
+        raise InputError(f"checkpoint {path} does not fit {type(model).__name__}, which keeps no '{name}'.")
     try:
         model.load_state_dict(state["state_dict"])
     except RuntimeError as error:
@@ -90,6 +99,31 @@ def load_weights(model: Any, state: dict[str, Any], path: str | os.PathLike) -> 
             f"checkpoint {path} does not fit {type(model).__name__} as configured: {reason.strip()}"
         ) from error
     model.load_other_parameter(state["other_parameter"])
+
+
+def compare_data(state: dict[str, Any], dataset: Any, place: str, path: str | os.PathLike) -> None:
+    """See to it that users, items and events are those that a checkpoint was trained on.
+
+    Args:
+        state: what `load` returned.
+        dataset: the data set of today.
+        place: where that comes from, for the message.
+        path: of the checkpoint, for the message.
+
+    Raises:
+        InputError: they are not.
+    """
+    for field, tokens in state["tokens"].items():
+        known = dataset.field2id_token.get(field, [])
+        if list(map(str, known)) != tokens:
+            raise InputError(
+                f"checkpoint {path} knows {len(tokens) - 1} values of {field} in another order or number than the "
+                f"{len(known) - 1} of {place}; use the data it was trained on."
+            )
+    if state.get("data_digest") and state["data_digest"] != getattr(dataset, "digest", state["data_digest"]):
+        raise InputError(
+            f"the events of {place} have changed since checkpoint {path} was trained on them; use the data as it was."
+        )
 
 
 def data_digest(dataset: Any, fields: list[str]) -> str:

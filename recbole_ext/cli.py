@@ -1,11 +1,14 @@
 """The command line: `recbole-ext [run] --model=... [--key=value ...]`. Arguments only."""
 
+import contextlib
 import os
 import shlex
+import signal
 import sys
+import threading
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from recbole_ext import __version__
@@ -24,7 +27,7 @@ Train a model, choose its best epoch on validation data and evaluate that on tes
   --any_key=value          every key of RecBole and of the model, e.g. --epochs=5 --topk=[5,10]
   --help, --version
 
-Exit status: 0 done, 1 failed while running, 2 the request was wrong, 130 interrupted.
+Exit status: 0 done, 1 failed while running, 2 the request was wrong, 130 interrupted, 143 terminated.
 """
 COMMANDS = ("run",)
 
@@ -45,10 +48,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             argv = argv[1:]
         # deprecations inside RecBole are nothing a user can act on
         warnings.filterwarnings("ignore", category=FutureWarning)
-        return _run(argv)
+        with _orderly_end():
+            return _run(argv)
     except InputError as error:
         print(f"recbole-ext: {error}", file=sys.stderr)
         return 2
+    except Terminated:
+        print("recbole-ext: terminated", file=sys.stderr)
+        return 143
     except KeyboardInterrupt:
         print("recbole-ext: interrupted", file=sys.stderr)
         return 130
@@ -59,6 +66,27 @@ def main(argv: Sequence[str] | None = None) -> int:
         traceback.print_exc()
         print(f"recbole-ext: failed while running: {error}", file=sys.stderr)
         return 1
+
+
+class Terminated(BaseException):
+    """The process was asked to end (SIGTERM)."""
+
+
+@contextlib.contextmanager
+def _orderly_end() -> Iterator[None]:
+    """Make an exception of SIGTERM, as Python does of SIGINT, so that no half-written file is left behind."""
+    if threading.current_thread() is not threading.main_thread():  # only that one may choose
+        yield
+        return
+
+    def end(*_):
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _run(argv: Sequence[str]) -> int:

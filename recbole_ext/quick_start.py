@@ -1,5 +1,6 @@
 """From a request to a trained and tested model, and back from a checkpoint."""
 
+import os
 import sys
 from collections.abc import Sequence
 from logging import getLogger
@@ -11,6 +12,8 @@ from recbole.utils import get_environment, get_flops, init_logger, init_seed, se
 
 from recbole_ext import checkpoint
 from recbole_ext.config import Config
+from recbole_ext.config.keys import known_keys, unknown_key_sentence
+from recbole_ext.config.models import find_model
 from recbole_ext.config.paths import writable_dir
 from recbole_ext.data import create_dataset, data_preparation
 from recbole_ext.errors import InputError
@@ -46,7 +49,7 @@ def run_recbole(
     """
     config = Config(model, dataset, config_file_list, config_dict, argv)
     writable_dir(config["checkpoint_dir"], "checkpoints")
-    for folder in ("log", "log_tensorboard"):
+    for folder in (os.path.join("log", config["model"]), "log_tensorboard"):
         writable_dir(folder, "the log of a run")
     init_seed(config["seed"], config["reproducibility"])
     _start_log(config)
@@ -108,13 +111,15 @@ def load_data_and_model(
         InputError: the checkpoint cannot be read, or the data is missing or has other users or items than it had.
     """
     state = checkpoint.load(path)
-    config = Config(_class_of(state, model, path), state["config"]["dataset"], None, _keys(state, config_dict), argv=[])
+    network_class = _class_of(state, model, path)
+    keys = _keys(state, network_class, config_dict or {})
+    config = Config(network_class, keys.pop("dataset"), None, keys, argv=[])
     if device is not None:
         config["device"] = _device(device)
         config["use_gpu"] = config["device"].type != "cpu"
     init_seed(config["seed"], config["reproducibility"])
     data = create_dataset(config)
-    _compare(state, data, config, path)
+    checkpoint.compare_data(state, data, config["data_path"], path)
     train_data, valid_data, test_data = data_preparation(config, data)
     network = _build(config, train_data)
     checkpoint.load_weights(network, state, path)
@@ -137,35 +142,27 @@ def _class_of(state: dict[str, Any], model: type | None, path: str) -> type | st
     return model or state["model"]
 
 
-def _keys(state: dict[str, Any], changes: dict[str, Any] | None) -> dict[str, Any]:
+def _keys(state: dict[str, Any], network_class: str | type, changes: dict[str, Any]) -> dict[str, Any]:
     """What the checkpoint was trained with, but for what belongs to the machine and the folder of that run."""
-    here = {"model", "dataset", "gpu_id", "checkpoint_dir"}
-    keys = {key: value for key, value in state["config"].items() if key not in here}
-    return {**keys, "allow_unknown": True, **(changes or {})}
+    if not isinstance(changes, dict):
+        raise InputError(f"config_dict is {changes!r}; it should be a dictionary of keys and values.")
+    keys = {key: value for key, value in state["config"].items() if key not in ("gpu_id", "checkpoint_dir")}
+    known = known_keys(find_model(network_class), keys)
+    for key in changes:
+        if key == "model" or key not in known:
+            raise InputError(unknown_key_sentence(key, known - {"model"}, state["model"]))
+    keys.update(changes, allow_unknown=True)  # keys of the user's own that the training let through
+    del keys["model"]
+    return keys
 
 
 def _device(name: str | torch.device) -> torch.device:
     try:
         device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
+        torch.empty(1, device=device).item()  # "meta" has no numbers
+    except (RuntimeError, AssertionError, TypeError) as error:
         raise InputError(f"device is {str(name)!r}, which this machine lacks: {str(error).splitlines()[0]}") from error
     return device
-
-
-def _compare(state: dict[str, Any], data, config, path: str) -> None:
-    """See to it that users, items and events are those of the training; `InputError` if not."""
-    for field, tokens in state["tokens"].items():
-        if list(map(str, data.field2id_token[field])) != tokens:
-            raise InputError(
-                f"checkpoint {path} knows {len(tokens) - 1} values of {field} in another order or number than the "
-                f"{len(data.field2id_token[field]) - 1} of {config['data_path']}; use the data it was trained on."
-            )
-    if state.get("data_digest") and state["data_digest"] != data.digest:
-        raise InputError(
-            f"the events of {config['data_path']} have changed since checkpoint {path} was trained on them; "
-            f"use the data as it was."
-        )
 
 
 def _start_log(config) -> None:

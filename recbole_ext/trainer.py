@@ -1,6 +1,7 @@
 """RecBole's trainers with checkpoints that are plain, whole and self-contained."""
 
 import contextlib
+import math
 import os
 import random
 from collections import OrderedDict
@@ -37,6 +38,7 @@ class PlainCheckpoints:
     def __init__(self, config, model):
         self.train_data: Any = None
         self.owns_file = False  # whether nobody else writes saved_model_file
+        self.resumed: tuple[Any, ...] | None = None  # what `resume_checkpoint` read, and from where
         self.last_result: dict[str, float] | None = None  # RecBole saves before it notes the best result
         super().__init__(config, model)
         self.clip_grad_norm = None  # done in _build_optimizer
@@ -55,6 +57,8 @@ class PlainCheckpoints:
         clip_grad_norm_(self.model.parameters(), **self.config["clip_grad_norm"])
 
     def fit(self, train_data, valid_data=None, verbose=True, saved=True, *args, **kwargs):
+        if self.resumed:
+            checkpoint.compare_data(self.resumed[0], train_data._dataset, *self.resumed[1:])
         self.train_data = train_data
         if saved:
             _other_state(self.model)  # refuse better now than after an epoch
@@ -62,7 +66,15 @@ class PlainCheckpoints:
 
     def _valid_epoch(self, *args, **kwargs):
         score, self.last_result = super()._valid_epoch(*args, **kwargs)
+        if not math.isfinite(score):  # no epoch would ever count as the best one
+            raise FloatingPointError(
+                f"valid_metric {self.config['valid_metric']} is {score} on the validation data; choose another metric."
+            )
         return score, self.last_result
+
+    def _check_nan(self, loss):
+        if torch.isnan(loss):
+            raise FloatingPointError("the training loss is not a number: training has diverged; lower learning_rate.")
 
     def evaluate(self, eval_data, load_best_model=True, model_file=None, show_progress=False):
         """RecBole's evaluation, of the best model in a checkpoint of ours or of the model as it is.
@@ -90,10 +102,17 @@ class PlainCheckpoints:
     # ---------------------------------------------------------------- checkpoints
 
     def resume_checkpoint(self, resume_file):
-        """Go on from a checkpoint with `fit`, as RecBole does; its file is written on."""
+        """Go on from a checkpoint with `fit`, as RecBole does; its file is written on.
+
+        `fit` refuses other data than the checkpoint's, before anything is written.
+        """
         state = checkpoint.load(resume_file, self.device)
         checkpoint.load_weights(self.model, state, resume_file)
-        super().resume_checkpoint(resume_file)
+        try:
+            super().resume_checkpoint(resume_file)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise InputError(f"checkpoint {resume_file} holds no state of this optimiser: {error}.") from error
+        self.resumed = state, self.config["data_path"], resume_file
         self.best_valid_result = OrderedDict(state["best_valid_result"]) or None
         self.owns_file = True
 

@@ -220,8 +220,31 @@ def test_the_states_of_all_generators_are_plain_and_complete():
 
 def test_weights_of_another_shape_are_refused(state):
     model = torch.nn.Linear(2, 2)
+    model.other_parameter = dict
     with pytest.raises(InputError, match="does not fit Linear as configured: .*bias"):
         checkpoint.load_weights(model, state, "a.pth")
+
+
+def test_weights_that_are_no_numbers_are_refused(state):
+    state["state_dict"]["weight"][3] = float("nan")
+    with pytest.raises(InputError, match="a.pth holds values in 'weight' that are not numbers"):
+        checkpoint.load_weights(torch.nn.Linear(2, 2), state, "a.pth")
+
+
+def test_what_the_model_does_not_keep_is_refused(state):
+    class Model(torch.nn.Linear):
+        def other_parameter(self):
+            return {"counts": None}
+
+    state["other_parameter"] = {"forward": 1}
+    with pytest.raises(InputError, match="does not fit Model, which keeps no 'forward'"):
+        checkpoint.load_weights(Model(2, 2), state, "a.pth")
+
+
+def test_tokens_that_are_no_lists_and_paths_that_are_none_are_refused(state):
+    checkpoint.save({**state, "tokens": {"item_id": 3}}, "a.pth")
+    refuse("a.pth", "its tokens are no lists")
+    refuse(None, "the checkpoint is None; it should be the path of a file")
 
 
 def test_versions_name_what_a_result_depends_on():

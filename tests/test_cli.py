@@ -3,8 +3,10 @@
 import json
 import os
 import runpy
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from recbole_ext.cli import main
 from recbole_ext.config.command_line import parse_arguments
 from recbole_ext.errors import InputError
 from recbole_ext.report import table, write_json
+from recbole_ext.whole_file import write_whole
 
 SMALL = [
     "--epochs=1", "--train_batch_size=16", "--show_progress=False", "--use_gpu=False", "--MAX_ITEM_LIST_LENGTH=8",
@@ -261,3 +264,18 @@ def test_the_table_has_a_row_for_every_metric_of_either_kind_of_data():
     ]
     assert text.endswith("checkpoint: a.pth")
     assert "ndcg@5" in table({**RESULT, "test_result": {"ndcg@5": 1.0}, "best_valid_result": {}})
+
+
+def test_a_termination_in_the_middle_of_a_save_leaves_no_half_file_and_ends_with_143(call, monkeypatch, tmp_path):
+    before = signal.getsignal(signal.SIGTERM)
+
+    def run(argv):
+        with write_whole("a.pth") as file:
+            file.write(b"half")
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(5)
+
+    monkeypatch.setattr("recbole_ext.cli._run", run)
+    assert call() == (143, "", "recbole-ext: terminated\n")
+    assert list(tmp_path.iterdir()) == []
+    assert signal.getsignal(signal.SIGTERM) is before

@@ -265,9 +265,23 @@ def test_changed_data_is_refused(run, write_events, random_events):
         load_data_and_model(path)
 
 
+def test_changes_are_held_to_the_keys_there_are(run):
+    path = run(own=1, allow_unknown=True)["checkpoint"]
+    with pytest.raises(InputError, match="'topkk' is not read by RecBole or MEANTIME; did you mean 'topk'"):
+        load_data_and_model(path, config_dict={"topkk": [1]})
+    with pytest.raises(InputError, match="key 'model' is not read"):
+        load_data_and_model(path, config_dict={"model": "SASRec"})
+    with pytest.raises(InputError, match="config_dict is 5"):
+        load_data_and_model(path, config_dict=5)
+    with pytest.raises(InputError, match="data set 'other' was not found"):
+        load_data_and_model(path, config_dict={"dataset": "other"})
+    config = load_data_and_model(path, config_dict={"topk": [1], "valid_metric": "NDCG@1", "own": 2})[0]
+    assert (config["topk"], config["own"]) == ([1], 2)
+
+
 def test_a_missing_device_is_refused(run, monkeypatch):
     path = run()["checkpoint"]
-    for device in ("cuda:99", "tpu", ""):
+    for device in ("cuda:99", "tpu", "", "meta"):
         with pytest.raises(InputError, match=f"device is '{device}', which this machine lacks"):
             load_data_and_model(path, device=device)
 

@@ -3,6 +3,7 @@
 import os
 import random
 from collections import OrderedDict
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -299,6 +300,31 @@ def test_training_goes_on_from_a_checkpoint(make_trainer):
     assert checkpoint.load(path)["epoch"] == 3
 
 
+def test_other_data_than_the_checkpoints_is_refused_before_anything_is_written(make_trainer, random_events):
+    trainer, train, *_ = make_trainer(epochs=1)
+    trainer.fit(train)
+    path = Path(trainer.saved_model_file)
+    before = path.read_bytes()
+    renamed = [("x" if user == "u3" else user, item, time) for user, item, time in random_events()]
+    for events, match in (
+        (renamed, "knows 30 values of user_id in another order"),
+        (random_events(first=1.6e9 + 1), "have changed since checkpoint"),
+    ):
+        again, train, *_ = make_trainer(events=events, epochs=2)
+        again.resume_checkpoint(path)
+        with pytest.raises(InputError, match=match):
+            again.fit(train)
+    assert path.read_bytes() == before
+
+
+def test_a_checkpoint_without_the_optimisers_state_is_refused(make_trainer):
+    trainer, train, *_ = make_trainer(epochs=1)
+    trainer.fit(train)
+    checkpoint.save({**checkpoint.load(trainer.saved_model_file), "optimizer": {"odd": 1}}, "odd.pth")
+    with pytest.raises(InputError, match="odd.pth holds no state of this optimiser"):
+        make_trainer(epochs=2)[0].resume_checkpoint("odd.pth")
+
+
 def test_the_best_result_survives_a_resumption_that_brings_nothing_better(make_trainer, monkeypatch):
     trainer, train, valid, _ = make_trainer(epochs=1)
     score, result = trainer.fit(train, valid)
@@ -322,6 +348,38 @@ def test_a_model_whose_state_needs_pickling_is_refused_before_training(make_trai
         trainer.fit(train, valid)
     assert losses(trainer) == []
     trainer.fit(train, valid, saved=False)
+
+
+def test_a_loss_that_is_no_number_ends_the_training(make_trainer):
+    trainer, train, *_ = make_trainer(epochs=1)
+    with torch.no_grad():
+        trainer.model.item_bias.fill_(float("nan"))
+    with pytest.raises(FloatingPointError, match="the training loss is not a number"):
+        trainer.fit(train)
+
+
+def test_a_validation_score_that_is_no_number_is_said(make_trainer, monkeypatch):
+    trainer, train, valid, _ = make_trainer(epochs=1)
+    monkeypatch.setattr(trainer, "evaluate", lambda *_, **__: {"ndcg@5": float("nan")})
+    with pytest.raises(FloatingPointError, match="valid_metric NDCG@5 is nan on the validation data"):
+        trainer.fit(train, valid)
+
+
+@pytest.mark.parametrize(("part", "event"), [("valid", 4), ("test", 5)])
+def test_auc_of_labels_of_one_class_is_refused_before_training(make_config, write_events, part, event):
+    events = [
+        (f"u{user}", f"i{number}", 1.6e9 + number, float(number == event or (user + number) % 2))
+        for user in range(9)
+        for number in range(6)
+    ]
+    columns = ("user_id:token", "item_id:token", "timestamp:float", "rating:float")
+    keys = {
+        "metrics": ["AUC"], "valid_metric": "AUC", "eval_args": {"mode": "labeled"}, "threshold": {"rating": 1},
+        "data_path": write_events(events, columns),
+    }  # fmt: skip
+    config = make_config("DIN", **keys)
+    with pytest.raises(InputError, match=f"AUC, but in the {part} data every 'label' is 1; AUC needs labels of 0 and"):
+        data_preparation(config, create_dataset(config))
 
 
 def test_scores_that_are_no_numbers_end_an_evaluation(make_model):

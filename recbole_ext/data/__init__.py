@@ -53,7 +53,22 @@ def data_preparation(config, dataset):
         InputError: the data cannot be split or sampled from in that way.
     """
     with _no_pickles(config):
-        return recbole.data.data_preparation(config, dataset)
+        loaders = recbole.data.data_preparation(config, dataset)
+    if "AUC" in config["metrics"]:
+        for part, loader in zip(("valid", "test"), loaders[1:], strict=True):
+            if config["eval_args"]["mode"][part] == "labeled" and loader is not None:
+                _check_classes(loader._dataset, part, config["LABEL_FIELD"])
+    return loaders
+
+
+def _check_classes(dataset, part: str, field: str) -> None:
+    """Refuse labels of which AUC cannot be computed, better now than after an epoch."""
+    labels = set(dataset.inter_feat[field].tolist())
+    if len(labels) < 2:
+        raise InputError(
+            f"metrics has AUC, but in the {part} data every '{field}' is {labels.pop():g}; AUC needs labels of 0 and "
+            f"of 1: choose LogLoss, another threshold or another split."
+        )
 
 
 @contextlib.contextmanager
