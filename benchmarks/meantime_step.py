@@ -142,7 +142,7 @@ def report(results: dict[str, dict[str, dict[str, float]]], options: argparse.Na
     command = ["python benchmarks/meantime_step.py"]
     command += [f"--{key} {vars(options)[key]}" for key in ("batch", "length", "hidden", "repeats", "threads")]
     command += [f"--{key} {vars(options)[key]}" for key in ("device", "seed")]
-    device = f"{os.cpu_count()} CPU cores ({platform.machine()}), {options.threads} threads"
+    device = f"{os.cpu_count()} CPU cores ({platform.machine()}), {options.threads} thread{'s' * (options.threads != 1)}"
     if options.device != "cpu":
         device = torch.cuda.get_device_name()
     return (
