@@ -1,7 +1,7 @@
 """Time and memory of MEANTIME's training step and scoring, beside a plain formulation that makes [B, T, T, H] tensors.
 
     python benchmarks/meantime_step.py [--batch 32] [--length 200] [--hidden 64] [--repeats 7] [--threads 2]
-                                       [--device cpu] [--seed 2020] [--output FILE]
+                                       [--seed 2020] [--device cpu] [--output FILE]
 
 Both models have the same parameters, kernels (position, day, sin, log) and dropout probabilities. Steps (forward,
 backward, Adam) alternate in one process; medians after a warm-up. The peak memory of each comes from a process of its
@@ -10,15 +10,7 @@ own: what two steps add to the process before them. Histories are full and span 
 """
 
 import argparse
-import json
-import os
-import platform
-import statistics
-import subprocess
 import sys
-import time
-from collections.abc import Callable
-from datetime import date
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -27,6 +19,15 @@ sys.path.insert(0, str(ROOT))
 import torch  # noqa: E402
 from recbole.data.interaction import Interaction  # noqa: E402
 
+from benchmarks.measure import (  # noqa: E402
+    Run,
+    arguments,
+    medians,
+    peak_of_process,
+    print_peak,
+    provenance,
+    training_step,
+)
 from tests.oracles.bare import DAY, bare_meantime, plain_like  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "meantime_step.md"
@@ -35,7 +36,7 @@ MODELS = ("ours", "plain")
 KINDS = {"step": "training step", "score": "scoring all items"}
 
 
-def build(which: str, kind: str, options: argparse.Namespace) -> Callable[[], None]:
+def build(which: str, kind: str, options: argparse.Namespace) -> Run:
     """A model with its batch, as a function that does one training step or scores the batch once."""
     torch.manual_seed(options.seed)
     model = bare_meantime(
@@ -60,68 +61,10 @@ def build(which: str, kind: str, options: argparse.Namespace) -> Callable[[], No
         model = plain_like(model, dropout=DROPOUT)
         loss = lambda: model.loss(hidden, times, real, items, chosen)  # noqa: E731
         score = lambda: model.scores(model.encode(query, times, real)[:, -1])  # noqa: E731
-    optimizer = torch.optim.Adam(model.parameters(), 1e-3)
-
-    def step() -> None:
-        optimizer.zero_grad()
-        loss().backward()
-        optimizer.step()
-
-    @torch.no_grad()
-    def score_all() -> None:
-        score()
-
-    model.train(kind == "step")
-    return step if kind == "step" else score_all
-
-
-def seconds(run: Callable[[], None], device: str) -> float:
-    begin = time.perf_counter()
-    run()
-    if device != "cpu":
-        torch.cuda.synchronize()
-    return time.perf_counter() - begin
-
-
-def time_both(kind: str, options: argparse.Namespace) -> dict[str, float]:
-    """Median seconds of each model, taken in turns."""
-    runs = {which: build(which, kind, options) for which in MODELS}
-    taken: dict[str, list[float]] = {which: [] for which in MODELS}
-    for turn in range(options.repeats + 1):
-        for which, run in runs.items():
-            passed = seconds(run, options.device)
-            if turn > 0:  # the first turn warms up
-                taken[which].append(passed)
-    return {which: statistics.median(values) for which, values in taken.items()}
-
-
-def resident(field: str) -> float:
-    """Memory of this process in MiB: `VmRSS` now, `VmHWM` at most so far."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(field):
-            return int(line.split()[1]) / 1024
-    raise OSError(f"/proc/self/status has no {field}")
-
-
-def peak(which: str, kind: str, options: argparse.Namespace) -> float:
-    """MiB that two runs add at most to what model, batch and libraries take; called in a process of its own."""
-    run = build(which, kind, options)
-    if options.device != "cpu":
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
-        run(), run()
-        return (torch.cuda.max_memory_allocated() - before) / 2**20
-    before = resident("VmRSS")
-    run(), run()
-    return resident("VmHWM") - before
-
-
-def peak_of_process(which: str, kind: str, options: argparse.Namespace) -> float:
-    given = {key: value for key, value in vars(options).items() if key not in ("measure", "output")}
-    arguments = [f"--{key}={value}" for key, value in given.items()]
-    command = [sys.executable, __file__, *arguments, f"--measure={which},{kind}"]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    return float(json.loads(done.stdout))
+    if kind == "step":
+        return training_step(loss, model)
+    model.eval()
+    return torch.no_grad()(score)
 
 
 def table(results: dict[str, dict[str, dict[str, float]]]) -> str:
@@ -136,50 +79,26 @@ def table(results: dict[str, dict[str, dict[str, float]]]) -> str:
     return "\n".join(lines)
 
 
-def report(results: dict[str, dict[str, dict[str, float]]], options: argparse.Namespace) -> str:
-    import recbole
-
-    command = ["python benchmarks/meantime_step.py"]
-    command += [f"--{key} {vars(options)[key]}" for key in ("batch", "length", "hidden", "repeats", "threads")]
-    command += [f"--{key} {vars(options)[key]}" for key in ("device", "seed")]
-    device = f"{os.cpu_count()} CPU cores ({platform.machine()}), {options.threads} thread{'s' * (options.threads != 1)}"
-    if options.device != "cpu":
-        device = torch.cuda.get_device_name()
-    return (
+def main() -> None:
+    options = arguments(__doc__.splitlines()[0], 7, batch=32, length=200, hidden=64).parse_args()
+    torch.set_num_threads(options.threads)
+    if options.measure:
+        print_peak(build(*options.measure.split(","), options), options.device)
+        return
+    results: dict[str, dict[str, dict[str, float]]] = {}
+    for kind in KINDS:
+        memory = {which: peak_of_process(__file__, options, f"{which},{kind}") for which in MODELS}
+        runs = {which: build(which, kind, options) for which in MODELS}
+        results[kind] = {"MiB": memory, "seconds": medians(runs, options.repeats, options.device)}
+    text = (
         f"# MEANTIME's step beside a plain formulation\n\n"
         f"B = {options.batch}, L = {options.length}, H = {options.hidden}, 2 layers, {ITEMS} items, kernels position, "
         f"day, sin, log; full histories over {DAYS} days; dropout {DROPOUT}; float32. A training step is forward, "
         f"backward and Adam. Medians of {options.repeats} steps in turns in one process; peak memory is what two "
-        f"steps add to a fresh process.\n\n{table(results)}\n\n"
-        f"{date.today()}, {device}. Versions: Python {platform.python_version()}, torch {torch.__version__}, "
-        f"RecBole {recbole.__version__}.\nCommand: `{' '.join(command)}`\n"
+        f"steps add to a fresh process.\n\n{table(results)}\n\n{provenance(__file__, options)}"
     )
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--length", type=int, default=200)
-    parser.add_argument("--hidden", type=int, default=64)
-    parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--seed", type=int, default=2020)
-    parser.add_argument("--output", type=Path, default=RESULTS)
-    parser.add_argument("--measure", help=argparse.SUPPRESS)  # model,kind: print the peak memory of this process
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    if options.measure:
-        print(json.dumps(peak(*options.measure.split(","), options)))
-        return
-    results: dict[str, dict[str, dict[str, float]]] = {}
-    for kind in KINDS:
-        memory = {which: peak_of_process(which, kind, options) for which in MODELS}
-        results[kind] = {"MiB": memory, "seconds": time_both(kind, options)}
-    text = report(results, options)
     print(text)
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    options.output.write_text(text)
+    (options.output or RESULTS).write_text(text)
 
 
 if __name__ == "__main__":

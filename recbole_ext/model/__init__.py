@@ -1,7 +1,8 @@
 """The models of this package. One table; nothing is found by spelling."""
 
+from recbole_ext.model.lightsans import LightSANs
 from recbole_ext.model.meantime import MEANTIME
 
-MODELS = {"MEANTIME": MEANTIME}
+MODELS = {"MEANTIME": MEANTIME, "LightSANs": LightSANs}
 
-__all__ = ["MODELS", "MEANTIME"]
+__all__ = ["MODELS", "MEANTIME", "LightSANs"]

@@ -5,24 +5,27 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-PAIRS_AT_ONCE = (2**24, 2**20)  # pairs of slots of a part of a batch, on accelerators and on CPUs
+# in a part of a batch, on accelerators and on CPUs; a CPU is fastest when a part stays in its cache
+PAIRS_AT_ONCE = (2**24, 2**20)
+SLOTS_AT_ONCE = (2**22, 2**13)
 
 
-def alike(length: Tensor) -> Iterator[tuple[Tensor, int]]:
+def alike(length: Tensor, pairwise: bool = True) -> Iterator[tuple[Tensor, int]]:
     """Take a batch in parts of rows of like length, so that little is computed for padding and memory is bounded.
 
     Args:
         length: slots in use, [B].
+        pairwise: whether a row costs by its pairs of slots, or by its slots.
 
     Yields:
         rows of the batch, [b], and the slots that the longest of them uses; longest first.
     """
     order = length.argsort(descending=True, stable=True)
     sizes = length[order].tolist()
-    pairs = PAIRS_AT_ONCE[length.device.type == "cpu"]
+    most = (PAIRS_AT_ONCE if pairwise else SLOTS_AT_ONCE)[length.device.type == "cpu"]
     begin = 0
     while begin < len(sizes):
-        count = max(1, pairs // sizes[begin] ** 2)
+        count = max(1, most // sizes[begin] ** (2 if pairwise else 1))
         yield order[begin : begin + count], sizes[begin]
         begin += count
 

@@ -1,10 +1,21 @@
 """Layers that the models share. B batch, L length, H hidden, V items."""
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": F.gelu,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
+    "relu": F.relu,
+    "swish": F.silu,
+    "tanh": torch.tanh,
+    "sigmoid": torch.sigmoid,
+}
 LOGITS_AT_ONCE = 2**27  # numbers; 512 MiB in float32
 
 
@@ -37,25 +48,25 @@ class Dropout(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Linear - GELU - dropout - Linear, on the last dimension.
+    """Linear - activation - dropout - Linear, on the last dimension.
 
     Args:
         hidden: H, features in and out.
         inner: features in between.
         dropout: probability, on the inner features.
-        approximate: `"tanh"` or `"none"`, the form of GELU.
+        activation: one of `ACTIVATIONS`.
     """
 
-    def __init__(self, hidden: int, inner: int, dropout: float, approximate: str = "none"):
+    def __init__(self, hidden: int, inner: int, dropout: float, activation: str = "gelu"):
         super().__init__()
         self.inner, self.outer = nn.Linear(hidden, inner), nn.Linear(inner, hidden)
-        self.dropout, self.approximate = Dropout(dropout), approximate
+        self.dropout, self.activation = Dropout(dropout), ACTIVATIONS[activation]
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.outer(self.dropout(F.gelu(self.inner(x), approximate=self.approximate)))
+        return self.outer(self.dropout(self.activation(self.inner(x))))
 
 
-def cross_entropy_over_items(hidden: Tensor, table: Tensor, bias: Tensor, target: Tensor) -> Tensor:
+def cross_entropy_over_items(hidden: Tensor, table: Tensor, bias: Tensor | None, target: Tensor) -> Tensor:
     """Mean cross entropy of a softmax over all items, without ever holding more than `LOGITS_AT_ONCE` logits.
 
     With more, the rows are taken in chunks whose logits are computed again for the gradient: the same value, memory
@@ -64,14 +75,14 @@ def cross_entropy_over_items(hidden: Tensor, table: Tensor, bias: Tensor, target
     Args:
         hidden: [M, H].
         table: item vectors [V, H].
-        bias: [V].
+        bias: [V], or `None`.
         target: index of the right item, [M].
 
     Returns:
         The loss, a scalar in float32 or better.
     """
 
-    def summed(rows: Tensor, answer: Tensor, table: Tensor, bias: Tensor) -> Tensor:
+    def summed(rows: Tensor, answer: Tensor, table: Tensor, bias: Tensor | None) -> Tensor:
         return F.cross_entropy(F.linear(rows, table, bias), answer, reduction="sum")
 
     rows = max(1, LOGITS_AT_ONCE // len(table))
@@ -80,3 +91,11 @@ def cross_entropy_over_items(hidden: Tensor, table: Tensor, bias: Tensor, target
     parts = zip(hidden.split(rows), target.split(rows), strict=True)
     losses = [checkpoint(summed, part, answer, table, bias, use_reentrant=False) for part, answer in parts]
     return torch.stack(losses).sum() / len(hidden)
+
+
+def take(x: Tensor, rows: Tensor) -> Tensor:
+    """The slots [B, R] of x [B, T, ...] -> [B, R, ...]; an x that is the same for all slots stays as it is."""
+    if x.shape[0] != rows.shape[0] or x.shape[1] == 1:
+        return x
+    index = rows.view(*rows.shape, *[1] * (x.dim() - 2)).expand(*rows.shape, *x.shape[2:])
+    return x.gather(1, index)

@@ -24,9 +24,9 @@ from torch.nn import functional as F
 
 from recbole_ext.model.batching import alike, distinct
 from recbole_ext.model.kernels import TABULATED, GapTable, SinPhases
-from recbole_ext.model.layers import Dropout, cross_entropy_over_items
+from recbole_ext.model.layers import Dropout, cross_entropy_over_items, take
 from recbole_ext.model.meantime_options import DAY, Options, known_days
-from recbole_ext.model.mixed_attention import MixedBlock, Temporal, take
+from recbole_ext.model.mixed_attention import MixedBlock, Temporal
 
 
 class MEANTIME(SequentialRecommender):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from recbole_ext.model.kernels import GapTable, SinPhases
-from recbole_ext.model.layers import Dropout, FeedForward
+from recbole_ext.model.layers import Dropout, FeedForward, take
 
 
 @dataclass
@@ -129,7 +129,7 @@ class MixedBlock(nn.Module):
     ):  # fmt: skip
         super().__init__()
         self.attention = MixedAttention(hidden, absolute, relative, attn_dropout, content_bias, table)
-        self.feed_forward = FeedForward(hidden, inner, dropout, approximate="tanh")
+        self.feed_forward = FeedForward(hidden, inner, dropout, "gelu_tanh")
         self.attention_norm = nn.LayerNorm(hidden, eps=eps)
         self.feed_forward_norm = nn.LayerNorm(hidden, eps=eps)
         self.dropout = Dropout(dropout)
@@ -146,11 +146,3 @@ class MixedBlock(nn.Module):
         x = x + self.dropout(self.attention(asking, normed, when, weights))
         x = x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
         return self.dropout(x)
-
-
-def take(x: Tensor, rows: Tensor) -> Tensor:
-    """The slots [B, R] of x [B, T, ...] -> [B, R, ...]; an x that is the same for all slots stays as it is."""
-    if x.shape[0] != rows.shape[0] or x.shape[1] == 1:
-        return x
-    index = rows.view(*rows.shape, *[1] * (x.dim() - 2)).expand(*rows.shape, *x.shape[2:])
-    return x.gather(1, index)

@@ -1,0 +1,107 @@
+"""Attention that looks at positions alone, beside the attention among items (LightSANs, section 3.3).
+
+B batch, T slots of a batch, L slots at most, R query rows, H hidden, n heads, d = H/n.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+LEAST = -60.0  # logits farther below the largest of their row count as this: their weights are 1e-26 of the largest
+
+
+class PositionAttention(nn.Module):
+    """Weights softmax_j(A_ij) over the slots j of a history, with logits A [n, L, L] that no history changes.
+
+    Subclasses give the logits.
+
+    Args:
+        heads: n.
+    """
+
+    def __init__(self, heads: int):
+        super().__init__()
+        self.heads = heads
+
+    def logits(self, slots: int) -> Tensor:
+        """A [n, T, T] of the first T positions."""
+        raise NotImplementedError
+
+    def forward(
+        self, slots: Tensor, real: Tensor, value: nn.Linear, rows: Tensor | None = None, weights: list | None = None
+    ) -> Tensor:
+        """Context [B, T, H], or [B, R, H] of the slots that `rows` [B, R] names.
+
+        Args:
+            slots: [B, T, H].
+            real: which of them are no padding, [B, T].
+            value: the projection that makes values of slots.
+            weights: a list that receives the attention of `rows`, [B, n, R, T].
+        """
+        logits = self.logits(slots.shape[1])
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        if rows is None:
+            return self._of_all(logits, value(slots), real)
+        padding = ~real[:, None, None, :]
+        attention = logits[:, rows].transpose(0, 1).masked_fill(padding, -torch.inf).softmax(-1)  # [B, n, R, T]
+        if weights is not None:
+            weights.append(attention)
+        # of few rows: first the means of the slots, then their values, instead of the values of all slots
+        means = (attention.flatten(1, 2).to(slots.dtype) @ slots).unflatten(1, (self.heads, -1)).unbind(1)
+        d = value.out_features // self.heads
+        parts = zip(means, value.weight.split(d), value.bias.split(d), strict=True)
+        return torch.cat([F.linear(*part) for part in parts], dim=-1)
+
+    def _of_all(self, logits: Tensor, values: Tensor, real: Tensor) -> Tensor:
+        """exp(A) once for the whole batch, times the values of all histories in one product per head.
+
+        Where padding is left out of values and counts, that is the softmax over each history's own slots.
+        """
+        with torch.autocast(values.device.type, enabled=False):  # float16 does not reach as far down as these weights
+            share = (logits - logits.amax(-1, keepdim=True)).clamp(min=LEAST).exp()  # [n, T, T]
+            kept = real.to(share.dtype)
+            split = (values * kept.unsqueeze(-1)).unflatten(-1, (self.heads, -1)).permute(2, 1, 0, 3)  # [n, T, B, d]
+            mixed = (share @ split.flatten(2)).view_as(split) / (share @ kept.T).unsqueeze(-1)
+        return mixed.permute(2, 1, 0, 3).flatten(2).to(values.dtype)
+
+
+class DecoupledPositions(PositionAttention):
+    """A = (LN(P) W_Q + b_Q) (LN(P) W_K + b_K)^T / sqrt d, of the position embeddings P.
+
+    The norm is the authors' code's, not the paper's: without it, A is too small at first to learn anything.
+
+    Args:
+        positions: the model's embeddings of positions, [L, H].
+        heads: n.
+        eps: of the norm.
+    """
+
+    def __init__(self, positions: nn.Embedding, heads: int, eps: float):
+        super().__init__(heads)
+        hidden = positions.embedding_dim
+        self.positions = [positions]  # shared by the layers: in a list, so that it is no submodule of each
+        self.norm = nn.LayerNorm(hidden, eps=eps)
+        self.query, self.key = nn.Linear(hidden, hidden), nn.Linear(hidden, hidden)
+
+    def logits(self, slots: int) -> Tensor:
+        place = self.norm(self.positions[0].weight[:slots])
+        query, key = (layer(place).unflatten(-1, (self.heads, -1)).transpose(0, 1) for layer in (self.query, self.key))
+        return query @ key.transpose(1, 2) * query.shape[-1] ** -0.5
+
+
+class RelativePositions(PositionAttention):
+    """A_ij = one learnt number for each head and each i - j.
+
+    Args:
+        length: L.
+        heads: n.
+    """
+
+    def __init__(self, length: int, heads: int):
+        super().__init__(heads)
+        self.length = length
+        self.bias = nn.Parameter(torch.zeros(heads, 2 * length - 1))
+
+    def logits(self, slots: int) -> Tensor:
+        place = torch.arange(slots, device=self.bias.device)
+        return self.bias[:, place.unsqueeze(1) - place + self.length - 1]
