@@ -59,11 +59,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("recbole-ext: interrupted", file=sys.stderr)
         return 130
-    except (OSError, FloatingPointError) as error:  # a full disk, a diverged model: nothing in the program
-        print(f"recbole-ext: failed while running: {error}", file=sys.stderr)
-        return 1
     except Exception as error:
-        traceback.print_exc()
+        # a full disk, a diverged model, too little memory: a traceback would tell nothing
+        if not isinstance(error, (OSError, FloatingPointError, MemoryError)) and "memory" not in str(error):
+            traceback.print_exc()
         print(f"recbole-ext: failed while running: {error}", file=sys.stderr)
         return 1
 

@@ -241,5 +241,8 @@ def test_a_column_that_is_asked_for_and_missing_is_named_with_those_there_are(re
 def test_a_file_that_cannot_be_read_and_an_unknown_encoding(read, tmp_path):
     with pytest.raises(InputError, match="cannot be read: Is a directory"):
         read_atomic(str(tmp_path), "\t", " ")
-    with pytest.raises(InputError, match="encoding is 'utf-99', which is not known"):
-        read(HEADER, encoding="utf-99")
+    for encoding in ("utf-99", "punycode", "idna", "rot13", "hex", "utf-8\0"):
+        with pytest.raises(
+            InputError, match=r"encoding is '.*', which does not read .*; use utf-8, say|is not \w+ text"
+        ):
+            read("ä" + HEADER, encoding=encoding)

@@ -77,9 +77,9 @@ def test_all_users_with_one_event_are_refused(load):
     refused(load, "no event of data set 'toy' has an earlier one of its user", events=events, **TINY)
 
 
-@pytest.mark.parametrize("value", ["S", "seconds", 1000, "m"])
+@pytest.mark.parametrize("value", ["sec", "seconds", 1000, "m"])
 def test_a_wrong_time_unit_is_refused_with_the_right_ones(value, load):
-    refused(load, rf"time_unit is '{value}'; it should be one of s, ms, us, ns, D", time_unit=value)
+    refused(load, rf"key 'time_unit' is '?{value}'?; it should be one of s, ms, us, ns, D", time_unit=value)
 
 
 @pytest.mark.parametrize(("per_second", "days"), [(1e3, 4000), (1e3, 10), (1e6, 10), (1e9, 1)])
@@ -155,6 +155,11 @@ def remote(monkeypatch, tmp_path):
     return serve
 
 
+def test_times_before_there_were_shops_are_refused(load):
+    events = [("a", f"i{number}", -1e15 + number) for number in range(5)]
+    refused(load, "column 'timestamp' spans 0 years, from -.* to -.*, when read with time_unit: s", events=events)
+
+
 def test_a_data_set_is_downloaded_by_one_process_alone(load, remote, random_events, tmp_path):
     remote("\n".join(["\t".join(PLAIN), *("\t".join(map(str, event)) for event in random_events())]))
     dataset, *_ = load(dataset="lastfm", data_path=str(tmp_path / "new"))
@@ -164,7 +169,7 @@ def test_a_data_set_is_downloaded_by_one_process_alone(load, remote, random_even
 def test_a_download_that_fails_is_one_sentence_and_leaves_nothing_in_the_way(load, remote, random_events, tmp_path):
     for _ in range(2):
         remote(OSError("no route to host"))
-        sentence = "data set 'lastfm' could not be downloaded: no route to host"
+        sentence = "data set 'lastfm' is not in .*lastfm and could not be downloaded: no route to host; set data_path"
         refused(load, sentence, dataset="lastfm", data_path=str(tmp_path / "new"))
     remote("no:good")
     refused(load, "line 1: header field 'no:good'", dataset="lastfm", data_path=str(tmp_path / "new"))

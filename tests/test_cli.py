@@ -266,6 +266,15 @@ def test_the_table_has_a_row_for_every_metric_of_either_kind_of_data():
     assert "ndcg@5" in table({**RESULT, "test_result": {"ndcg@5": 1.0}, "best_valid_result": {}})
 
 
+@pytest.mark.parametrize("error", [MemoryError("no memory"), RuntimeError("can't allocate memory"), OSError("full")])
+def test_what_no_traceback_explains_is_one_sentence(call, monkeypatch, error):
+    def run(argv):
+        raise error
+
+    monkeypatch.setattr("recbole_ext.cli._run", run)
+    assert call() == (1, "", f"recbole-ext: failed while running: {error}\n")
+
+
 def test_a_termination_in_the_middle_of_a_save_leaves_no_half_file_and_ends_with_143(call, monkeypatch, tmp_path):
     before = signal.getsignal(signal.SIGTERM)
 

@@ -228,7 +228,12 @@ def test_columns_left_out_are_the_only_ones_left_out(write_events):
         ({"TIME_FIELD": None}, "TIME_FIELD is empty"), ({"TIME_FIELD": ""}, "TIME_FIELD is empty"),
         ({"USER_ID_FIELD": ""}, "USER_ID_FIELD is empty"), ({"USER_ID_FIELD": "item_id"}, "are the same"),
         ({"numerical_features": ["timestamp"]}, "time is never discretised"),
-        ({"ITEM_LIST_LENGTH_FIELD": "item_id"}, "a column of events already"),
+        ({"ITEM_LIST_LENGTH_FIELD": "item_id"}, "a column of events or their list already"),
+        ({"ITEM_LIST_LENGTH_FIELD": "timestamp_list"}, "'timestamp_list', a column of events or their list already"),
+        ({"unused_col": {"inter": ["item_length"]}}, "unused_col leaves out 'item_length', the length of histories"),
+        ({"threshold": {"timestamp": 3}}, "threshold names 'timestamp', the TIME_FIELD"),
+        ({"transform": "crop_itemseq"}, "crop_itemseq, which needs a share between 0 and 1; give it as eta"),
+        ({"transform": "reorder_itemseq"}, "give it as beta"),
     ],
 )  # fmt: skip
 def test_columns_that_contradict_other_keys_are_refused(keys, sentence):

@@ -105,6 +105,19 @@ print(changed_by(import_all))
     assert python(PARTS_CHANGED + code).strip() == "[]"
 
 
+def test_naming_a_model_of_recbole_does_not_make_torch_look_for_nan_in_every_backward_pass():
+    code = """
+import torch
+from recbole_ext import Config
+Config("SASRec", "ml-100k", argv=[])
+print(torch.is_anomaly_enabled(), end=" ")
+import recbole.model.sequential_recommender.sine as sine
+importlib.reload(sine)
+print(torch.is_anomaly_enabled())
+"""
+    assert python("import importlib" + code).split() == ["False", "True"]
+
+
 def test_without_recbole_the_import_names_the_command_that_installs_it(tmp_path):
     # -S leaves out all that is installed, so the package has to lie somewhere else
     shutil.copytree(PACKAGE, tmp_path / "recbole_ext", ignore=shutil.ignore_patterns("__pycache__"))

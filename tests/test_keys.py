@@ -1,6 +1,7 @@
 """Keys that nothing reads, and values that keys do not take."""
 
 import math
+import re
 import sys
 
 import numpy as np
@@ -10,7 +11,9 @@ from recbole.model.sequential_recommender import SASRec
 from recbole_ext import MEANTIME, Config, InputError
 from recbole_ext.config.keys import known_keys
 from recbole_ext.config.paths import properties_file
+from recbole_ext.config.schema import KINDS
 from recbole_ext.config.values import read_yaml
+from recbole_ext.data.times import SECONDS
 
 
 def keys_of(*files: str) -> dict:
@@ -200,3 +203,41 @@ def test_a_whole_default_in_recboles_files_takes_a_fraction_where_recbole_means_
 def test_text_that_recbole_would_evaluate_as_a_class_is_only_a_name(tmp_path):
     code = f"__import__('pathlib').Path({str(tmp_path / 'marker')!r}).touch"
     assert "the name of a class" in refuse("KD_DAGFM", "ml-100k", teacher=code)
+
+
+# ---------------------------------------------------------------- values that fit nowhere
+
+
+@pytest.mark.parametrize(
+    ("keys", "sentence"),
+    [
+        ({"hidden_size": 10**30}, "of at most 18 digits"), ({"epochs": 2**64}, "of at most 18 digits"),
+        ({"eval_args": {"mode": "uni12345678901234567890"}}, "a whole number N"),
+        ({"learning_rate": 1e38}, r"a number in \(0, 1e6\]"), ({"checkpoint_dir": "a\0b"}, "should be a text"),
+        ({"transform": "user_defined"}, "one of mask_itemseq, inverse_itemseq, crop_itemseq, reorder_itemseq"),
+        ({"time_unit": "sec"}, "one of s, ms, us, ns, D"), ({"history": "some"}, "one of all, positive"),
+        ({"config_files": "a.yaml"}, "config_files stands among the keys"),
+        ({"MODEL_TYPE": 1, "allow_unknown": True}, "'MODEL_TYPE' follows from other keys and cannot be given"),
+        ({"device": "cpu", "allow_unknown": True}, "'device' follows from other keys"),
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_a_value_that_fits_nowhere_is_refused(keys, sentence):
+    assert re.search(sentence, refuse(**keys))
+
+
+def test_the_units_of_time_are_those_that_the_data_knows():
+    assert list(KINDS["time_unit"].choices.values()) == list(SECONDS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"config_dict": [1]}, r"config_dict is \[1\]; it should be a dictionary"),
+        ({"config_file_list": 5}, "config_file_list is 5; it should be a list of paths"),
+        ({"argv": [5]}, "argument '5' is not understood"),
+    ],
+)
+def test_arguments_of_another_type_are_refused(arguments, sentence):
+    with pytest.raises(InputError, match=sentence):
+        Config("MEANTIME", "ml-100k", **{"argv": [], **arguments})

@@ -88,7 +88,7 @@ def test_a_folder_without_the_file_or_a_file_in_its_place_is_no_data_set(home):
     for name in ("empty", "file", "odd"):
         with pytest.raises(InputError, match="was not found"):
             found(dataset=name, data_path="data")
-    with pytest.raises(InputError, match="was not found"):
+    with pytest.raises(InputError, match="data_path is the file .*data/file; it should be a folder, or a file of data"):
         found(data_path="data/file")
 
 
@@ -115,7 +115,7 @@ def test_names_with_letters_that_patterns_use_are_plain_names(home):
 
 def test_property_files_are_found_by_name():
     assert Path(properties_file("MEANTIME")).is_file()
-    with pytest.raises(InputError, match="no property file for model 'NONE'; there are: MEANTIME"):
+    with pytest.raises(InputError, match="no property file for model 'NONE'; there are: LightSANs, MEANTIME"):
         properties_file("NONE")
     with pytest.raises(InputError, match="there are: none"):
         properties_file("MEANTIME", kind="nothing")

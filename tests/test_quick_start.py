@@ -138,7 +138,7 @@ def test_values_that_only_the_model_can_refuse_are_sentences(run):
         ({"absolute_kernels": [], "relative_kernels": []}, "both empty"), ({"MAX_ITEM_LIST_LENGTH": 1}, "at least 2"),
         ({"loss_type": "BPR"}, "MEANTIME is trained with CE"), ({"query_time": "now"}, "target or last"),
         ({"topk": [500], "valid_metric": "NDCG@500"}, "topk is 500, but the data set has only 20 items"),
-        ({"time_unit": "sec"}, "time_unit is 'sec'"), ({"history": "some"}, "history is 'some'"),
+        ({"time_unit": "sec"}, "'time_unit' is 'sec'"), ({"history": "some"}, "'history' is 'some'"),
         ({"TIME_FIELD": "time"}, "has no column 'time'"), ({"threshold": {"stars": 3}}, "has no column 'stars'"),
     ):  # fmt: skip
         with pytest.raises(InputError, match=sentence):

@@ -19,6 +19,14 @@ def check_surroundings(final: dict[str, Any]) -> None:
         raise InputError("log_wandb is True, but the package wandb is not installed.")
 
 
+def check_transform(final: dict[str, Any]) -> None:
+    """What RecBole's transformation of batches reads beside its name is there."""
+    needs = {"mask_itemseq": "mask_ratio", "crop_itemseq": "eta", "reorder_itemseq": "beta"}
+    name = final.get("transform")
+    if name in needs and final.get(needs[name]) is None:
+        raise InputError(f"transform is {name}, which needs a share between 0 and 1; give it as {needs[name]}.")
+
+
 def check_metrics(final: dict[str, Any]) -> None:
     """Metrics are of one kind, which fits the mode of evaluation, and `valid_metric` is one of them.
 

@@ -53,8 +53,13 @@ def _check_events(final: dict[str, Any], needed: dict[str, str]) -> None:
         raise InputError(f"{needed['']} is empty; sequential models need the name of that column.")
     if len(needed) < len(FIELDS):
         raise InputError(f"two of {', '.join(FIELDS)} are the same; each should be a column of its own.")
-    if final["ITEM_LIST_LENGTH_FIELD"] in needed:
-        raise InputError(f"ITEM_LIST_LENGTH_FIELD is '{final['ITEM_LIST_LENGTH_FIELD']}', a column of events already.")
+    length, lists = final["ITEM_LIST_LENGTH_FIELD"], [name + final["LIST_SUFFIX"] for name in needed]
+    if length in needed or length in lists:
+        raise InputError(f"ITEM_LIST_LENGTH_FIELD is '{length}', a column of events or their list already.")
+    if length in ((final.get("unused_col") or {}).get("inter") or []):
+        raise InputError(f"unused_col leaves out '{length}', the length of histories; sequential models need it.")
+    if final["TIME_FIELD"] in (final.get("threshold") or {}):
+        raise InputError(f"threshold names '{final['TIME_FIELD']}', the TIME_FIELD; labels come from another column.")
     for name, field in needed.items():
         for key in ("unload_col", "unused_col") if field != "TIME_FIELD" else ("unload_col",):
             if name in ((final.get(key) or {}).get("inter") or []):

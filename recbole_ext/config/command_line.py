@@ -19,7 +19,7 @@ def parse_arguments(argv: Sequence[str], strict: bool = True) -> dict[str, Any]:
     found: dict[str, Any] = {}
     rest = list(argv)
     while rest:
-        word = rest.pop(0)
+        word = str(rest.pop(0))
         if not word.startswith("--") or word.partition("=")[0] == "--":
             if strict:
                 raise InputError(f"argument '{word}' is not understood; write --key=value.")

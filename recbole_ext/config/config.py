@@ -50,6 +50,8 @@ class Config(RecBoleConfig):
         argv: Sequence[str] | None = None,
     ):
         self.argv = argv
+        if not isinstance(config_dict, (dict, type(None))):
+            raise InputError(f"config_dict is {config_dict!r}; it should be a dictionary of keys and values.")
         try:
             super().__init__(model, dataset, config_file_list, dict(config_dict or {}))
             if hasattr(self.model_class, "check_config"):
@@ -78,6 +80,8 @@ class Config(RecBoleConfig):
     def _load_config_files(self, file_list):
         if isinstance(file_list, (str, os.PathLike)):
             file_list = [file_list]
+        if not isinstance(file_list, (list, tuple, type(None))):
+            raise InputError(f"config_file_list is {file_list!r}; it should be a list of paths.")
         merged: dict[str, Any] = {}
         for file in file_list or []:
             merged.update(read_yaml(str(file)))
@@ -141,10 +145,14 @@ class Config(RecBoleConfig):
         allow = any(self._fit(key, source[key]) for source in sources for key in source if key == "allow_unknown")
         for source in sources:
             from_host = self.argv is None and source is self.cmd_config_dict
+            if "config_files" in source:
+                raise InputError("config_files stands among the keys; files are named on the command line or in code.")
             for key in [key for key in source if key not in known]:
                 sentence = unknown_key_sentence(key, known, self.model)
                 if not allow and not from_host:
                     raise InputError(sentence)
+                if key in DERIVED and not from_host:
+                    raise InputError(f"key '{key}' follows from other keys and cannot be given; leave it out.")
                 getLogger().warning(sentence)
                 if not allow:  # the arguments of a program that merely uses this library are its own
                     del source[key]
@@ -154,6 +162,7 @@ class Config(RecBoleConfig):
     def _set_default_parameters(self):
         final = self.final_config_dict
         checks.check_surroundings(final)
+        checks.check_transform(final)
         checks.check_metrics(final)
         data_path = final["data_path"]
         super()._set_default_parameters()

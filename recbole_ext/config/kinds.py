@@ -10,6 +10,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
+MOST = 10**18  # below what 64 bits hold
+
 
 class Misfit(Exception):
     """A value is not of its kind.
@@ -49,6 +51,8 @@ class Number(Kind):
         good = good and (value <= high if self.interval[-1] == "]" else value < high)
         if not good or (self.whole and value != int(value)):
             raise Misfit(value, self.wanted)
+        if self.whole and abs(value) >= MOST:
+            raise Misfit(value, f"{self.wanted} of at most 18 digits")
         return int(value) if self.whole or isinstance(value, numbers.Integral) else float(value)
 
     @property
@@ -81,7 +85,7 @@ class Text(Kind):
             value = os.fspath(value)
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             value = str(value)
-        if not isinstance(value, str) or not re.fullmatch(self.pattern, value):
+        if not isinstance(value, str) or not re.fullmatch(self.pattern, value) or "\0" in value:
             raise Misfit(value, self.wanted)
         return value
 

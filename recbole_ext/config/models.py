@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import recbole
+import torch
 from recbole.utils import get_model
 
 from recbole_ext.errors import InputError
@@ -45,6 +46,8 @@ def is_known(model: type) -> bool:
 
 
 def _recbole_model(name: str, ours: list[str]) -> type:
+    # importing RecBole's sequential models makes torch look for NaN after every step of every backward pass
+    before = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
     try:
         return get_model(name)
     except ModuleNotFoundError as error:
@@ -54,6 +57,8 @@ def _recbole_model(name: str, ours: list[str]) -> type:
         cause: Exception = error
     except (ValueError, AttributeError) as error:
         cause = error
+    finally:
+        torch.autograd.set_detect_anomaly(*before)
     folded = {known.lower(): known for known in [*_recbole_names(), *ours]}
     near = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.5)
     hint = f"did you mean '{folded[near[0]]}'?" if near else f"ours are {', '.join(ours)}."

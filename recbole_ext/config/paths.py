@@ -65,7 +65,9 @@ def dataset_dir(data_path: str, dataset: str, given: bool, parts: Sequence[str] 
     """
     files = [f"{dataset}.{part}.inter" for part in parts] if parts else [f"{dataset}.inter"]
     base = Path(os.path.abspath(os.path.expanduser(data_path)))
-    if base.is_file() and base.name.startswith(f"{dataset}."):
+    if base.is_file():
+        if not base.name.startswith(f"{dataset}."):
+            raise InputError(f"data_path is the file {base}; it should be a folder, or a file of data set '{dataset}'.")
         base = base.parent
     bundled = Path(recbole.__file__).parent / "dataset_example" / dataset
     folders = [base / dataset, base]

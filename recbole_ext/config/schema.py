@@ -23,7 +23,7 @@ from recbole_ext.config.kinds import (
 from recbole_ext.errors import InputError
 
 LEARNERS = ("adam", "adamw", "sgd", "adagrad", "rmsprop", "sparse_adam")
-TRANSFORMS = ("mask_itemseq", "inverse_itemseq", "crop_itemseq", "reorder_itemseq", "user_defined")
+TRANSFORMS = ("mask_itemseq", "inverse_itemseq", "crop_itemseq", "reorder_itemseq")
 BOUND = r"[-+]?(?:inf|\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+)"
 INTERVAL = rf"[\[(]\s*{BOUND}\s*,\s*{BOUND}\s*[\])]"
 
@@ -35,7 +35,9 @@ in_values = Text(INTERVALS, "an interval such as '[3,inf)' for a number, or a li
 device = Text(r"\s*[\w-]+\s*(,\s*[\w-]+\s*)*", "the number of a GPU, e.g. 0")
 columns = Mapping(each=Maybe(ListOf(text, may_be_empty=True)))
 ratios = ListOf(Number("[0, inf)"), count=3)
-eval_mode = Text(r"full|labeled|(uni|pop)[1-9]\d*", "full, labeled, or uniN or popN with a whole number N, e.g. uni100")
+eval_mode = Text(
+    r"full|labeled|(uni|pop)[1-9]\d{0,8}", "full, labeled, or uniN or popN with a whole number N, e.g. uni100"
+)
 
 KINDS: dict[str, Kind] = {
     "model": Kind(), "dataset": Kind(), "config_files": Kind(), "allow_unknown": truth,
@@ -48,7 +50,7 @@ KINDS: dict[str, Kind] = {
     "dataset_save_path": maybe_text, "dataloaders_save_path": maybe_text,
     # training
     "epochs": whole("[0, inf)"), "train_batch_size": positive, "learner": OneOf(*LEARNERS),
-    "learning_rate": Number("(0, inf)"), "weight_decay": Number("[0, inf)"), "eval_step": whole("[0, inf)"),
+    "learning_rate": Number("(0, 1e6]"), "weight_decay": Number("[0, inf)"), "eval_step": whole("[0, inf)"),
     "stopping_step": whole("[0, inf)"), "loss_decimal_place": Maybe(whole("[0, 20]")), "require_pow": truth,
     "enable_amp": truth, "enable_scaler": truth, "transform": Maybe(OneOf(*TRANSFORMS)), "loss_type": text,
     "clip_grad_norm": Maybe(Mapping({
@@ -67,10 +69,12 @@ KINDS: dict[str, Kind] = {
         "group_by": Maybe(OneOf("user", "none")), "order": OneOf("RO", "TO"),
         "mode": Either(eval_mode, Mapping({"valid": eval_mode, "test": eval_mode})),
     }),
+    "eta": Number("(0, 1]"), "beta": Number("[0, 1]"),  # of transform
     "repeatable": truth, "metrics": ListOf(OneOf(*sorted(metric.__name__ for metric in metrics_dict.values()))),
     "topk": ListOf(positive), "valid_metric": text, "valid_metric_bigger": truth, "eval_batch_size": positive,
     "metric_decimal_place": whole("[0, 15]"), "eval_memory_mb": Maybe(Number("(0, inf)")),
     # files and columns
+    "time_unit": OneOf("s", "ms", "us", "ns", "D"), "history": OneOf("all", "positive"),
     "field_separator": text, "seq_separator": text, "USER_ID_FIELD": maybe_text, "ITEM_ID_FIELD": maybe_text,
     "RATING_FIELD": maybe_text, "TIME_FIELD": maybe_text, "LABEL_FIELD": text, "NEG_PREFIX": text,
     "ITEM_LIST_LENGTH_FIELD": text, "LIST_SUFFIX": text, "POSITION_FIELD": text, "MAX_ITEM_LIST_LENGTH": positive,

@@ -19,6 +19,16 @@ class LiteralLoader(yaml.SafeLoader):
     """
 
 
+def _mapping(loader: LiteralLoader, node: yaml.MappingNode) -> dict[Any, Any]:
+    """A mapping in which no key stands twice; YAML itself lets the last one win."""
+    seen: set[str] = set()
+    for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+        if key.value in seen:
+            raise yaml.constructor.ConstructorError(None, None, f"key '{key.value}' stands there twice", key.start_mark)
+        seen.add(key.value)
+    return yaml.SafeLoader.construct_mapping(loader, node, deep=True)
+
+
 FLOAT = r"[-+]?(?:(?:\d+\.\d*|\.\d+)(?:[eE][-+]?\d+)?|\d+[eE][-+]?\d+|\.(?:inf|Inf|INF))|\.(?:nan|NaN|NAN)"
 PLAIN_NUMBERS = {"int": r"[-+]?(?:0|[1-9][\d_]*)", "float": FLOAT}
 TAG = "tag:yaml.org,2002:"
@@ -29,6 +39,9 @@ LiteralLoader.yaml_implicit_resolvers = {
 }
 for _kind, _pattern in PLAIN_NUMBERS.items():
     LiteralLoader.add_implicit_resolver(TAG + _kind, re.compile(f"^(?:{_pattern})$"), list("-+0123456789."))
+
+
+LiteralLoader.add_constructor(TAG + "map", _mapping)
 
 
 def read_yaml(path: str) -> dict[str, Any]:
@@ -50,6 +63,8 @@ def read_yaml(path: str) -> dict[str, Any]:
         line = f" line {mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or str(error)
         raise InputError(f"config file {path}{line} is not plain YAML: {problem}.") from error
+    except RecursionError as error:
+        raise InputError(f"config file {path} is nested too deeply; keys and values take a few levels.") from error
     if values is None:
         return {}
     if not isinstance(values, dict):

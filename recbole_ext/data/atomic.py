@@ -130,8 +130,8 @@ def _text(path: str, encoding: str) -> bytes:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise InputError(f"{path} line {line} is not {encoding} text; set encoding to that of the file.") from error
-    except LookupError as error:
-        raise InputError(f"encoding is '{encoding}', which is not known; utf-8, utf-16 and latin-1 are.") from error
+    except (LookupError, UnicodeError, ValueError) as error:
+        raise InputError(f"encoding is {encoding!r}, which does not read {path}; use utf-8, say.") from error
     text = text.removeprefix("\ufeff")
     if not text or text.isspace():
         raise InputError(f"{path} is empty; it should begin with a header of name:type fields.")

@@ -12,8 +12,6 @@ from recbole_ext.data.frames import ExactTimeDataset
 from recbole_ext.data.ranges import Ranges, filtered_prefixes, prefixes, windows
 from recbole_ext.errors import InputError
 
-HISTORIES = ("all", "positive")
-
 
 class EventLogDataset(ExactTimeDataset):
     """RecBole's sequential data set without copies of histories and without rounded times.
@@ -40,8 +38,6 @@ class EventLogDataset(ExactTimeDataset):
     """
 
     def __init__(self, config):
-        if config["history"] not in HISTORIES:
-            raise InputError(f"history is '{config['history']}'; it should be one of {', '.join(HISTORIES)}.")
         self.windows: Examples | None = None
         super().__init__(config)
 

@@ -57,7 +57,10 @@ class ExactTimeDataset(SequentialDataset):
         except OSError as error:
             with suppress(OSError):
                 os.rmdir(self.dataset_path)  # where one is, RecBole does not try again
-            raise InputError(f"data set '{self.dataset_name}' could not be downloaded: {error}.") from error
+            raise InputError(
+                f"data set '{self.dataset_name}' is not in {self.dataset_path} and could not be downloaded: {error}; "
+                f"set data_path to the folder that holds it."
+            ) from error
         except (ValueError, RuntimeError, AttributeError):
             # at the end RecBole waits for its other processes, which one process alone is not able to
             if not os.path.isfile(os.path.join(self.dataset_path, f"{self.dataset_name}.inter")):

@@ -4,7 +4,7 @@ from recbole_ext.errors import InputError
 
 # Seconds in one unit. Times are read as float64, which tells nanoseconds since 1970 apart in steps of 256.
 SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "D": 86400.0}
-LONGEST_YEARS, LATEST_YEAR = 200, 2500
+LONGEST_YEARS, FIRST_YEAR, LATEST_YEAR = 200, 1500, 2500
 
 
 def seconds_per_unit(time_unit: str) -> float:
@@ -15,7 +15,7 @@ def seconds_per_unit(time_unit: str) -> float:
 
 
 def check_span(first: float, last: float, time_unit: str, field: str) -> None:
-    """Refuse a span of centuries or a far future, which a wrong unit gives: milliseconds read as seconds.
+    """Refuse a span of centuries and times far from now, which a wrong unit gives: milliseconds read as seconds.
 
     Args:
         first, last: times of the first and the last event, in seconds since 1970.
@@ -26,9 +26,10 @@ def check_span(first: float, last: float, time_unit: str, field: str) -> None:
         InputError: names `time_unit`.
     """
     year = 365.25 * 86400
-    years, latest = (last - first) / year, 1970 + last / year
-    if years > LONGEST_YEARS or latest > LATEST_YEAR:
+    years, earliest, latest = (last - first) / year, 1970 + first / year, 1970 + last / year
+    if years > LONGEST_YEARS or earliest < FIRST_YEAR or latest > LATEST_YEAR:
         raise InputError(
-            f"column '{field}' spans {years:.0f} years up to {latest:.0f} when read with time_unit: {time_unit}; "
+            f"column '{field}' spans {years:.0f} years, from {earliest:.0f} to {latest:.0f}, when read with time_unit: "
+            f"{time_unit}; "
             f"set time_unit to the unit of the file ({', '.join(SECONDS)})."
         )
