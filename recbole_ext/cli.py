@@ -30,6 +30,7 @@ Train a model, choose its best epoch on validation data and evaluate that on tes
 Exit status: 0 done, 1 failed while running, 2 the request was wrong, 130 interrupted, 143 terminated.
 """
 COMMANDS = ("run",)
+LACK_OF_MEMORY = ("out of memory", "allocate memory")  # how torch says it, as a RuntimeError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -42,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"recbole_ext {__version__}")
         return 0
     try:
-        if argv and not argv[0].startswith("-"):
+        if argv and not str(argv[0]).startswith("-"):
             if argv[0] not in COMMANDS:
                 raise InputError(f"there is no command '{argv[0]}'; commands: {', '.join(COMMANDS)}.")
             argv = argv[1:]
@@ -61,7 +62,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
     except Exception as error:
         # a full disk, a diverged model, too little memory: a traceback would tell nothing
-        if not isinstance(error, (OSError, FloatingPointError, MemoryError)) and "memory" not in str(error):
+        memory = isinstance(error, MemoryError) or any(word in str(error) for word in LACK_OF_MEMORY)
+        if not memory and not isinstance(error, (OSError, FloatingPointError)):
             traceback.print_exc()
         print(f"recbole-ext: failed while running: {error}", file=sys.stderr)
         return 1

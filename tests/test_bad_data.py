@@ -155,21 +155,37 @@ def remote(monkeypatch, tmp_path):
     return serve
 
 
+def test_labels_are_made_of_numbers(load, write_events):
+    path = write_events([("a", "x", 1, 5), ("a", "y", 2, 3)], (*RATED[:3], "rating:token"))
+    sentence = "line 1: 'rating:token' is named by threshold; it should be rating:float"
+    refused(load, sentence, data_path=path, threshold={"rating": 4})
+
+
+def test_the_length_of_histories_is_not_called_like_a_list(load, write_events):
+    path = write_events([("a", "x", 1, 5), ("a", "y", 2, 3)], RATED)
+    sentence = "ITEM_LIST_LENGTH_FIELD is 'rating_list', which is the name of a column's list"
+    refused(load, sentence, data_path=path, ITEM_LIST_LENGTH_FIELD="rating_list", **ALL_COLUMNS)
+
+
 def test_times_before_there_were_shops_are_refused(load):
     events = [("a", f"i{number}", -1e15 + number) for number in range(5)]
     refused(load, "column 'timestamp' spans 0 years, from -.* to -.*, when read with time_unit: s", events=events)
 
 
-def test_a_data_set_is_downloaded_by_one_process_alone(load, remote, random_events, tmp_path):
+@pytest.mark.parametrize("model", ["SASRec", "Pop"])
+def test_a_data_set_is_downloaded_by_one_process_alone(model, load, remote, random_events, tmp_path):
     remote("\n".join(["\t".join(PLAIN), *("\t".join(map(str, event)) for event in random_events())]))
-    dataset, *_ = load(dataset="lastfm", data_path=str(tmp_path / "new"))
-    assert len(histories(dataset)) == 30
+    dataset, *_ = load(model, dataset="lastfm", data_path=str(tmp_path / "new"))
+    assert dataset.user_num == 31
 
 
 def test_a_download_that_fails_is_one_sentence_and_leaves_nothing_in_the_way(load, remote, random_events, tmp_path):
-    for _ in range(2):
+    for model in ("SASRec", "Pop"):
         remote(OSError("no route to host"))
-        sentence = "data set 'lastfm' is not in .*lastfm and could not be downloaded: no route to host; set data_path"
-        refused(load, sentence, dataset="lastfm", data_path=str(tmp_path / "new"))
+        sentence = (
+            "data set 'lastfm' is not in .*lastfm and could not be downloaded: no route to host; "
+            "set data_path .* or unpack https://.*zip there"
+        )
+        refused(load, sentence, model, dataset="lastfm", data_path=str(tmp_path / "new"))
     remote("no:good")
     refused(load, "line 1: header field 'no:good'", dataset="lastfm", data_path=str(tmp_path / "new"))

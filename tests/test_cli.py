@@ -275,6 +275,19 @@ def test_what_no_traceback_explains_is_one_sentence(call, monkeypatch, error):
     assert call() == (1, "", f"recbole-ext: failed while running: {error}\n")
 
 
+def test_an_error_that_merely_mentions_memory_keeps_its_traceback(call, monkeypatch):
+    def run(argv):
+        raise RuntimeError("an illegal memory access was encountered")
+
+    monkeypatch.setattr("recbole_ext.cli._run", run)
+    assert "Traceback" in call()[2]
+
+
+def test_arguments_that_are_no_texts_are_refused(capsys):
+    assert main([5]) == 2
+    assert "there is no command '5'" in capsys.readouterr().err
+
+
 def test_a_termination_in_the_middle_of_a_save_leaves_no_half_file_and_ends_with_143(call, monkeypatch, tmp_path):
     before = signal.getsignal(signal.SIGTERM)
 

@@ -234,10 +234,20 @@ def test_columns_left_out_are_the_only_ones_left_out(write_events):
         ({"threshold": {"timestamp": 3}}, "threshold names 'timestamp', the TIME_FIELD"),
         ({"transform": "crop_itemseq"}, "crop_itemseq, which needs a share between 0 and 1; give it as eta"),
         ({"transform": "reorder_itemseq"}, "give it as beta"),
+        ({"transform": "crop_itemseq", "eta": 1.5}, "key 'eta' is 1.5; it should be a number in [0, 1]"),
+        ({"transform": "mask_itemseq", "mask_ratio": 0.01}, "mask_ratio is 0.01, less than one of 50 items"),
+        ({"threshold": {"item_id": 3}}, "threshold names 'item_id', the ITEM_ID_FIELD"),
+        ({"unused_col": {"inter": ["item_id_list"]}}, "unused_col leaves out 'item_id_list', the items of histories"),
     ],
 )  # fmt: skip
 def test_columns_that_contradict_other_keys_are_refused(keys, sentence):
     assert sentence in refuse(**keys)
+
+
+def test_models_without_histories_have_none_to_transform_and_their_own_beta():
+    with pytest.raises(InputError, match="transform is crop_itemseq, which changes histories, but Pop has none"):
+        Config("Pop", "ml-100k", None, {"transform": "crop_itemseq", "eta": 0.5}, argv=[])
+    assert Config("KD_DAGFM", "ml-100k", None, {"beta": 921.6}, argv=[])["beta"] == 921.6
 
 
 # ---------------------------------------------------------------- the object itself

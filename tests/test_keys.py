@@ -92,7 +92,18 @@ def test_every_key_that_recbole_and_this_package_document_is_known(recbole_keys)
 
 
 def test_keys_of_a_program_that_uses_this_library_are_left_to_it(monkeypatch, caplog):
-    words = ["prog", "--tb=short", "-x", "file.py", "--deselect=a", "--deselect=b", "--epochs=7", "--verbose"]
+    words = [
+        "prog",
+        "--tb=short",
+        "--config_files=a.yaml",
+        "--device=cuda",
+        "-x",
+        "file.py",
+        "--deselect=a",
+        "--deselect=b",
+        "--epochs=7",
+        "--verbose",
+    ]
     monkeypatch.setattr(sys, "argv", words)
     config = Config("MEANTIME", "ml-100k", None, {"epochs": 3})
     assert config["epochs"] == 7
@@ -213,6 +224,8 @@ def test_text_that_recbole_would_evaluate_as_a_class_is_only_a_name(tmp_path):
     [
         ({"hidden_size": 10**30}, "of at most 18 digits"), ({"epochs": 2**64}, "of at most 18 digits"),
         ({"eval_args": {"mode": "uni12345678901234567890"}}, "a whole number N"),
+        ({"encoding": "utf-99"}, "key 'encoding' is 'utf-99'; it should be an encoding that is known"),
+        ({"encoding": "rot13"}, "an encoding that is known"), ({"encoding": "utf-8\0"}, "an encoding that is known"),
         ({"learning_rate": 1e38}, r"a number in \(0, 1e6\]"), ({"checkpoint_dir": "a\0b"}, "should be a text"),
         ({"transform": "user_defined"}, "one of mask_itemseq, inverse_itemseq, crop_itemseq, reorder_itemseq"),
         ({"time_unit": "sec"}, "one of s, ms, us, ns, D"), ({"history": "some"}, "one of all, positive"),
@@ -226,6 +239,11 @@ def test_a_value_that_fits_nowhere_is_refused(keys, sentence):
     assert re.search(sentence, refuse(**keys))
 
 
+def test_a_whole_number_that_64_bits_do_not_hold_is_a_float_where_any_number_goes():
+    rate = Config("MEANTIME", "ml-100k", None, {"eval_memory_mb": 10**30}, argv=[])["eval_memory_mb"]
+    assert (rate, type(rate)) == (1e30, float)
+
+
 def test_the_units_of_time_are_those_that_the_data_knows():
     assert list(KINDS["time_unit"].choices.values()) == list(SECONDS)
 
@@ -236,6 +254,8 @@ def test_the_units_of_time_are_those_that_the_data_knows():
         ({"config_dict": [1]}, r"config_dict is \[1\]; it should be a dictionary"),
         ({"config_file_list": 5}, "config_file_list is 5; it should be a list of paths"),
         ({"argv": [5]}, "argument '5' is not understood"),
+        ({"argv": "--epochs=5"}, "argv is '--epochs=5'; it should be a list of texts"),
+        ({"config_dict": {5: 1}}, "key '5' is not read"),
     ],
 )
 def test_arguments_of_another_type_are_refused(arguments, sentence):

@@ -121,6 +121,18 @@ def test_property_files_are_found_by_name():
         properties_file("MEANTIME", kind="nothing")
 
 
+@pytest.mark.parametrize("key", ["data_path", "dataset", "checkpoint_dir"])
+def test_a_path_that_the_locale_cannot_read_is_refused_with_the_way_out(key, home):
+    keys = {"data_path": "data", "dataset": "toy", key: b"d\xc3\xa4t\xc3\xa4".decode("ascii", "surrogateescape")}
+    with pytest.raises(InputError, match=rf"{key}: '.*' cannot be read in this locale; set PYTHONUTF8=1"):
+        found(**keys)
+
+
+def test_a_path_with_a_nul_is_none():
+    with pytest.raises(InputError, match="--json: '.*' has a NUL character; no file can be called that"):
+        writable_dir("a\0b", "--json")
+
+
 def test_a_folder_to_write_to_is_made_or_refused(tmp_path, monkeypatch):
     assert writable_dir("new/deep", "checkpoints") == str(tmp_path / "new" / "deep")
     assert os.listdir(tmp_path / "new" / "deep") == []

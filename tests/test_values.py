@@ -18,7 +18,7 @@ from recbole_ext.config.values import parse_literal, plain, read_yaml
         ("None", None), ("none", None), ("~", None), ("null", None), ("", None), ("  ", None),
         ("SASRec", "SASRec"), ("a b", "a b"), ("007", "007"), ("[5,inf)", "[5,inf)"), ("'None'", "None"),
         ("1+2", "1+2"), ("2**3", "2**3"), ("print", "print"), ("[x for x in y]", ["x for x in y"]),
-        ("[" * 999, "[" * 999),
+        ("[" * 999, "[" * 999), (f"[{'9' * 5000}, x]", f"[{'9' * 5000}, x]"),
     ],
 )  # fmt: skip
 def test_a_text_is_read_as_a_literal_or_stays_a_text(text, value):
@@ -111,6 +111,8 @@ def test_a_missing_file_and_a_folder_are_refused_and_an_empty_file_is_fine(tmp_p
         read_yaml("nowhere.yaml")
     with pytest.raises(InputError, match="cannot be read"):
         read_yaml(str(tmp_path))
+    with pytest.raises(InputError, match="cannot be read: embedded null"):
+        read_yaml("a\0b")
     (tmp_path / "empty.yaml").write_text("# nothing\n")
     assert read_yaml("empty.yaml") == {}
 

@@ -8,6 +8,8 @@ from recbole.evaluator import metric_types
 from recbole.model.abstract_recommender import AbstractRecommender
 from recbole.utils import EvaluatorType, ModelType
 
+from recbole_ext.config.kinds import Number
+from recbole_ext.config.schema import fit
 from recbole_ext.errors import InputError
 
 
@@ -19,12 +21,20 @@ def check_surroundings(final: dict[str, Any]) -> None:
         raise InputError("log_wandb is True, but the package wandb is not installed.")
 
 
-def check_transform(final: dict[str, Any]) -> None:
-    """What RecBole's transformation of batches reads beside its name is there."""
+def check_transform(final: dict[str, Any], model_class: Any) -> None:
+    """There are histories for RecBole's transformation of batches, and the share that it reads beside its name."""
     needs = {"mask_itemseq": "mask_ratio", "crop_itemseq": "eta", "reorder_itemseq": "beta"}
     name = final.get("transform")
-    if name in needs and final.get(needs[name]) is None:
-        raise InputError(f"transform is {name}, which needs a share between 0 and 1; give it as {needs[name]}.")
+    if name is not None and model_class.type != ModelType.SEQUENTIAL:
+        raise InputError(f"transform is {name}, which changes histories, but {final['model']} has none; leave it out.")
+    if name not in needs:
+        return
+    key, length = needs[name], final["MAX_ITEM_LIST_LENGTH"]
+    if final.get(key) is None:
+        raise InputError(f"transform is {name}, which needs a share between 0 and 1; give it as {key}.")
+    share = fit(key, final[key], Number("[0, 1]"))  # other models give eta and beta other meanings
+    if name == "mask_itemseq" and share * length < 1:
+        raise InputError(f"{key} is {share:g}, less than one of {length} items (MAX_ITEM_LIST_LENGTH); raise it.")
 
 
 def check_metrics(final: dict[str, Any]) -> None:

@@ -56,10 +56,12 @@ def _check_events(final: dict[str, Any], needed: dict[str, str]) -> None:
     length, lists = final["ITEM_LIST_LENGTH_FIELD"], [name + final["LIST_SUFFIX"] for name in needed]
     if length in needed or length in lists:
         raise InputError(f"ITEM_LIST_LENGTH_FIELD is '{length}', a column of events or their list already.")
-    if length in ((final.get("unused_col") or {}).get("inter") or []):
-        raise InputError(f"unused_col leaves out '{length}', the length of histories; sequential models need it.")
-    if final["TIME_FIELD"] in (final.get("threshold") or {}):
-        raise InputError(f"threshold names '{final['TIME_FIELD']}', the TIME_FIELD; labels come from another column.")
+    items = final["ITEM_ID_FIELD"] + final["LIST_SUFFIX"]
+    for name, what in ((length, "the length of histories"), (items, "the items of histories")):
+        if name in ((final.get("unused_col") or {}).get("inter") or []):
+            raise InputError(f"unused_col leaves out '{name}', {what}; sequential models need it.")
+    for name in needed.keys() & (final.get("threshold") or {}).keys():
+        raise InputError(f"threshold names '{name}', the {needed[name]}; labels come from another column.")
     for name, field in needed.items():
         for key in ("unload_col", "unused_col") if field != "TIME_FIELD" else ("unload_col",):
             if name in ((final.get(key) or {}).get("inter") or []):

@@ -16,6 +16,8 @@ def parse_arguments(argv: Sequence[str], strict: bool = True) -> dict[str, Any]:
     Raises:
         InputError: a bare word (when strict), or one key given twice with different values.
     """
+    if not isinstance(argv, (list, tuple)):
+        raise InputError(f"argv is {argv!r}; it should be a list of texts.")
     found: dict[str, Any] = {}
     rest = list(argv)
     while rest:

@@ -14,7 +14,7 @@ from recbole_ext.config import checks, columns, sampling
 from recbole_ext.config.command_line import parse_arguments
 from recbole_ext.config.keys import known_keys, unknown_key_sentence
 from recbole_ext.config.models import find_model, is_known, is_ours
-from recbole_ext.config.paths import check_dataset_name, dataset_dir, properties_dir
+from recbole_ext.config.paths import absolute, check_dataset_name, dataset_dir, properties_dir
 from recbole_ext.config.schema import fit, kind_of, text
 from recbole_ext.config.values import LiteralLoader, parse_literal, plain, read_yaml
 from recbole_ext.errors import InputError
@@ -53,7 +53,9 @@ class Config(RecBoleConfig):
         if not isinstance(config_dict, (dict, type(None))):
             raise InputError(f"config_dict is {config_dict!r}; it should be a dictionary of keys and values.")
         try:
-            super().__init__(model, dataset, config_file_list, dict(config_dict or {}))
+            super().__init__(
+                model, dataset, config_file_list, {str(key): value for key, value in (config_dict or {}).items()}
+            )
             if hasattr(self.model_class, "check_config"):
                 self.model_class.check_config(self)
         except InputError:
@@ -145,7 +147,7 @@ class Config(RecBoleConfig):
         allow = any(self._fit(key, source[key]) for source in sources for key in source if key == "allow_unknown")
         for source in sources:
             from_host = self.argv is None and source is self.cmd_config_dict
-            if "config_files" in source:
+            if "config_files" in source and not from_host:  # RecBole's own scripts read that argument themselves
                 raise InputError("config_files stands among the keys; files are named on the command line or in code.")
             for key in [key for key in source if key not in known]:
                 sentence = unknown_key_sentence(key, known, self.model)
@@ -162,14 +164,14 @@ class Config(RecBoleConfig):
     def _set_default_parameters(self):
         final = self.final_config_dict
         checks.check_surroundings(final)
-        checks.check_transform(final)
         checks.check_metrics(final)
         data_path = final["data_path"]
         super()._set_default_parameters()
+        checks.check_transform(final, self.model_class)
         final["data_path"] = dataset_dir(
             data_path, self.dataset, "data_path" in self.given, final["benchmark_filename"]
         )
-        final["checkpoint_dir"] = os.path.abspath(os.path.expanduser(final["checkpoint_dir"]))
+        final["checkpoint_dir"] = absolute(final["checkpoint_dir"], "checkpoint_dir")
         if final["MODEL_TYPE"] == ModelType.SEQUENTIAL and final["eval_args"]["order"] != "TO":
             raise InputError(f"eval_args order is '{final['eval_args']['order']}'; sequential models need 'TO'.")
         sampling.check_supply(final, self.model_class)

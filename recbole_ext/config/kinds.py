@@ -53,7 +53,8 @@ class Number(Kind):
             raise Misfit(value, self.wanted)
         if self.whole and abs(value) >= MOST:
             raise Misfit(value, f"{self.wanted} of at most 18 digits")
-        return int(value) if self.whole or isinstance(value, numbers.Integral) else float(value)
+        whole = self.whole or (isinstance(value, numbers.Integral) and abs(int(value)) < MOST)
+        return int(value) if whole else float(value)
 
     @property
     def wanted(self) -> str:
@@ -87,6 +88,19 @@ class Text(Kind):
             value = str(value)
         if not isinstance(value, str) or not re.fullmatch(self.pattern, value) or "\0" in value:
             raise Misfit(value, self.wanted)
+        return value
+
+
+class Encoding(Kind):
+    """The name of a way to write text in bytes."""
+
+    textual = True
+
+    def fit(self, value: Any) -> str:
+        try:
+            "a".encode(value)
+        except (LookupError, TypeError, ValueError):
+            raise Misfit(value, "an encoding that is known, e.g. utf-8, utf-16 or latin-1") from None
         return value
 
 

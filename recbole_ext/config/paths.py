@@ -47,6 +47,22 @@ def check_dataset_name(name: str) -> str:
     return name
 
 
+def absolute(path: str, purpose: str) -> str:
+    """The path from the root, `~` resolved.
+
+    Raises:
+        InputError: no file can be called that, or its name is no text in the locale of this process.
+    """
+    try:
+        path = os.path.abspath(os.path.expanduser(path))
+        path.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"{purpose}: {path!r} cannot be read in this locale; set PYTHONUTF8=1.") from error
+    if "\0" in path:
+        raise InputError(f"{purpose}: {path!r} has a NUL character; no file can be called that.")
+    return path
+
+
 def dataset_dir(data_path: str, dataset: str, given: bool, parts: Sequence[str] | None = None) -> str:
     """Resolve the folder that holds `<dataset>.inter`, as an absolute path.
 
@@ -64,7 +80,8 @@ def dataset_dir(data_path: str, dataset: str, given: bool, parts: Sequence[str] 
             was looked for.
     """
     files = [f"{dataset}.{part}.inter" for part in parts] if parts else [f"{dataset}.inter"]
-    base = Path(os.path.abspath(os.path.expanduser(data_path)))
+    base = Path(absolute(data_path, "data_path"))
+    absolute(dataset, "dataset")
     if base.is_file():
         if not base.name.startswith(f"{dataset}."):
             raise InputError(f"data_path is the file {base}; it should be a folder, or a file of data set '{dataset}'.")
@@ -88,7 +105,7 @@ def writable_dir(path: str, purpose: str) -> str:
     Raises:
         InputError: it cannot be made or written; the message says what was to be written (`purpose`).
     """
-    folder = os.path.abspath(os.path.expanduser(path))
+    folder = absolute(path, purpose)
     try:
         os.makedirs(folder, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):

@@ -9,6 +9,7 @@ from recbole.evaluator import metrics_dict
 
 from recbole_ext.config.kinds import (
     Either,
+    Encoding,
     Kind,
     ListOf,
     Mapping,
@@ -45,7 +46,7 @@ KINDS: dict[str, Kind] = {
     "gpu_id": Maybe(Either(device, ListOf(device))), "use_gpu": truth,
     "worker": whole("[0, inf)"), "seed": whole("[0, 4294967295]"), "reproducibility": truth, "shuffle": truth,
     "state": Maybe(OneOf("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")), "show_progress": truth,
-    "data_path": text, "checkpoint_dir": text, "encoding": text, "log_wandb": truth, "wandb_project": text,
+    "data_path": text, "checkpoint_dir": text, "encoding": Encoding(), "log_wandb": truth, "wandb_project": text,
     "save_dataset": truth, "save_dataloaders": truth,
     "dataset_save_path": maybe_text, "dataloaders_save_path": maybe_text,
     # training
@@ -69,7 +70,6 @@ KINDS: dict[str, Kind] = {
         "group_by": Maybe(OneOf("user", "none")), "order": OneOf("RO", "TO"),
         "mode": Either(eval_mode, Mapping({"valid": eval_mode, "test": eval_mode})),
     }),
-    "eta": Number("(0, 1]"), "beta": Number("[0, 1]"),  # of transform
     "repeatable": truth, "metrics": ListOf(OneOf(*sorted(metric.__name__ for metric in metrics_dict.values()))),
     "topk": ListOf(positive), "valid_metric": text, "valid_metric_bigger": truth, "eval_batch_size": positive,
     "metric_decimal_place": whole("[0, 15]"), "eval_memory_mb": Maybe(Number("(0, inf)")),

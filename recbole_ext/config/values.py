@@ -63,6 +63,8 @@ def read_yaml(path: str) -> dict[str, Any]:
         line = f" line {mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or str(error)
         raise InputError(f"config file {path}{line} is not plain YAML: {problem}.") from error
+    except ValueError as error:  # a NUL in the path, a number of thousands of digits
+        raise InputError(f"config file {path!r} cannot be read: {error}.") from error
     except RecursionError as error:
         raise InputError(f"config file {path} is nested too deeply; keys and values take a few levels.") from error
     if values is None:
@@ -90,7 +92,7 @@ def parse_literal(text: str) -> Any:
             return text
         try:
             value = yaml.load(word, Loader=LiteralLoader)
-        except (yaml.YAMLError, RecursionError):
+        except (yaml.YAMLError, ValueError, RecursionError):
             return text
     plain = isinstance(value, (str, int, float, list, tuple, dict, bool)) or value is None
     return value if plain else text

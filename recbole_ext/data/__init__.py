@@ -11,6 +11,7 @@ from recbole.utils import ModelType
 
 from recbole_ext.checkpoint import data_digest
 from recbole_ext.config.checks import check_catalogue, limit_eval_batch
+from recbole_ext.data.download import download
 from recbole_ext.data.event_log import EventLogDataset
 from recbole_ext.data.presplit import PreSplitDataset
 from recbole_ext.errors import InputError
@@ -35,6 +36,8 @@ def create_dataset(config):
     if ignored:
         getLogger().warning(f"{', '.join(ignored)}: ignored, the files are read anew.")
     with _no_pickles(config):
+        if not os.path.exists(config["data_path"]):
+            download(config)
         if config["MODEL_TYPE"] == ModelType.SEQUENTIAL and not hasattr(own, config["model"] + "Dataset"):
             dataset = (PreSplitDataset if config["benchmark_filename"] else EventLogDataset)(config)
         else:

@@ -1,7 +1,5 @@
 """From atomic files to clean frames: reading, filtering and exact time, in the steps of RecBole's `Dataset`."""
 
-import os
-from contextlib import suppress
 from logging import getLogger
 
 import numpy as np
@@ -12,6 +10,7 @@ from recbole.utils import FeatureSource, FeatureType
 from torch.nn.utils.rnn import pad_sequence
 
 from recbole_ext.data.atomic import AtomicTable, read_atomic
+from recbole_ext.data.download import download
 from recbole_ext.data.funnel import Funnel
 from recbole_ext.data.times import check_span, seconds_per_unit
 from recbole_ext.errors import InputError
@@ -52,19 +51,7 @@ class ExactTimeDataset(SequentialDataset):
         self.funnel.begin(self.inter_feat[self.uid_field], self.inter_feat[self.iid_field])
 
     def _download(self):
-        try:
-            super()._download()
-        except OSError as error:
-            with suppress(OSError):
-                os.rmdir(self.dataset_path)  # where one is, RecBole does not try again
-            raise InputError(
-                f"data set '{self.dataset_name}' is not in {self.dataset_path} and could not be downloaded: {error}; "
-                f"set data_path to the folder that holds it."
-            ) from error
-        except (ValueError, RuntimeError, AttributeError):
-            # at the end RecBole waits for its other processes, which one process alone is not able to
-            if not os.path.isfile(os.path.join(self.dataset_path, f"{self.dataset_name}.inter")):
-                raise
+        download(self.config)
 
     def _load_feat(self, filepath, source):
         load, unload = self._get_load_and_unload_col(source)
@@ -84,7 +71,13 @@ class ExactTimeDataset(SequentialDataset):
 
     def _check_reserved(self) -> None:
         """No column has the name of one that histories get: in a batch, the one would stand in the other's place."""
-        reserved = {self.item_list_length_field, *map(self.list_field, self.inter_feat)}
+        reserved = set(map(self.list_field, self.inter_feat))
+        if self.item_list_length_field in reserved:
+            raise InputError(
+                f"ITEM_LIST_LENGTH_FIELD is '{self.item_list_length_field}', which is the name of a column's list; "
+                f"choose another."
+            )
+        reserved.add(self.item_list_length_field)
         if self.config["threshold"]:
             reserved.add(self.label_field)
         for name, source in self.field2source.items():
@@ -105,6 +98,12 @@ class ExactTimeDataset(SequentialDataset):
                 if table.types.get(field, FeatureType(kind)).value != kind:
                     wrong = f"{field}:{table.types[field].value}"
                     raise InputError(f"{table.path} line 1: '{wrong}' is {key}_FIELD; it should be {field}:{kind}.")
+            for field in self.config["threshold"] or ():
+                if table.types.get(field, FeatureType.FLOAT) != FeatureType.FLOAT:
+                    wrong = f"{field}:{table.types[field].value}"
+                    raise InputError(
+                        f"{table.path} line 1: '{wrong}' is named by threshold; it should be {field}:float."
+                    )
         own = {USERS: self.uid_field, ITEMS: self.iid_field}.get(source)
         for name in table.types:
             # RecBole joins by name: the one would silently stand in the other's place

@@ -29,7 +29,6 @@ def check_span(first: float, last: float, time_unit: str, field: str) -> None:
     years, earliest, latest = (last - first) / year, 1970 + first / year, 1970 + last / year
     if years > LONGEST_YEARS or earliest < FIRST_YEAR or latest > LATEST_YEAR:
         raise InputError(
-            f"column '{field}' spans {years:.0f} years, from {earliest:.0f} to {latest:.0f}, when read with time_unit: "
-            f"{time_unit}; "
-            f"set time_unit to the unit of the file ({', '.join(SECONDS)})."
+            f"column '{field}' spans {years:.0f} years, from {earliest:.0f} to {latest:.0f}, "
+            f"when read with time_unit: {time_unit}; set time_unit to the unit of the file ({', '.join(SECONDS)})."
         )
