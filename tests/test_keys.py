@@ -226,6 +226,7 @@ def test_text_that_recbole_would_evaluate_as_a_class_is_only_a_name(tmp_path):
         ({"eval_args": {"mode": "uni12345678901234567890"}}, "a whole number N"),
         ({"encoding": "utf-99"}, "key 'encoding' is 'utf-99'; it should be an encoding that is known"),
         ({"encoding": "rot13"}, "an encoding that is known"), ({"encoding": "utf-8\0"}, "an encoding that is known"),
+        ({"eval_memory_mb": 10**400}, "a number in"),
         ({"learning_rate": 1e38}, r"a number in \(0, 1e6\]"), ({"checkpoint_dir": "a\0b"}, "should be a text"),
         ({"transform": "user_defined"}, "one of mask_itemseq, inverse_itemseq, crop_itemseq, reorder_itemseq"),
         ({"time_unit": "sec"}, "one of s, ms, us, ns, D"), ({"history": "some"}, "one of all, positive"),

@@ -7,6 +7,7 @@ raises `Misfit`, which says what would be right.
 import numbers
 import os
 import re
+import sys
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,6 +50,7 @@ class Number(Kind):
         good = isinstance(value, numbers.Real) and not isinstance(value, bool)
         good = good and (low <= value if self.interval[0] == "[" else low < value)
         good = good and (value <= high if self.interval[-1] == "]" else value < high)
+        good = good and abs(value) <= sys.float_info.max
         if not good or (self.whole and value != int(value)):
             raise Misfit(value, self.wanted)
         if self.whole and abs(value) >= MOST:
