@@ -1,4 +1,4 @@
-"""Accuracy on ml-100k: MEANTIME beside RecBole's SASRec and BERT4Rec, all through the same command.
+"""Accuracy on ml-100k: MEANTIME and LightSANs beside RecBole's models, all through the same command.
 
     python benchmarks/ml_100k.py [--seeds 2020 2021 2022] [--models MEANTIME SASRec ...] [--threads 2] [--work DIR]
 
@@ -29,6 +29,8 @@ RUNS = {
     "MEANTIME, time of the target unknown": ["--model=MEANTIME", "--query_time=last"],
     "SASRec": ["--model=SASRec", *SHORT],
     "BERT4Rec": ["--model=BERT4Rec", *SHORT],
+    "LightSANs": ["--model=LightSANs", *SHORT],
+    "LightSANs of RecBole": ["--model=recbole.LightSANs", *SHORT],
 }
 METRICS = ("ndcg@10", "recall@10", "mrr@10")
 
@@ -63,7 +65,9 @@ def row(name: str, arguments: list[str], results: list[dict]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, nargs="+", default=[2020, 2021, 2022])
-    parser.add_argument("--models", nargs="+", default=list(RUNS), help="parts of names in the table")
+    parser.add_argument(
+        "--models", nargs="+", default=list(RUNS), help="names in the table, or the words they begin with"
+    )
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument(
         "--finished", action="store_true", help="start no run; put those in --work that are finished into the table"
@@ -73,7 +77,7 @@ def main() -> None:
     work = options.work.resolve()
     rows, versions = [], {}
     for name, arguments in RUNS.items():
-        if not any(part in name for part in options.models):
+        if not any(name.startswith(part) for part in options.models):
             continue
         seeds = [seed for seed in options.seeds if not options.finished or path_of(name, seed, work).exists()]
         results = [run(name, arguments, seed, options.threads, work) for seed in seeds]

@@ -137,9 +137,10 @@ def _build(config, train_data):
 
 def _class_of(state: dict[str, Any], model: type | None, path: str) -> type | str:
     """The model's class, or the name that it is known by; `InputError` where it is a user's own and not given."""
-    if model is None and state["class"].partition(".")[0] not in ("recbole", "recbole_ext"):
+    home = state["class"].partition(".")[0]
+    if model is None and home not in ("recbole", "recbole_ext"):
         raise InputError(f"checkpoint {path} is of a class of your own, {state['class']}; give it as model=.")
-    return model or state["model"]
+    return model or (f"recbole.{state['model']}" if home == "recbole" else state["model"])
 
 
 def _keys(state: dict[str, Any], network_class: str | type, changes: dict[str, Any]) -> dict[str, Any]:

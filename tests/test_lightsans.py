@@ -159,6 +159,12 @@ def test_recbole_compat_is_recboles_class(build, length, interests, heads, layer
         torch.testing.assert_close(parameter.grad, gradients[name], rtol=0, atol=1e-8, msg=name)
 
 
+def test_recbole_compat_begins_with_a_vector_for_the_padding_as_recbole_does(make_config):
+    for compat in (True, False):
+        model = LightSANs(make_config(LightSANs, recbole_compat=compat), Dataset())
+        assert bool((model.item_embedding.weight[0] != 0).any()) == compat
+
+
 def test_recbole_compat_has_what_is_wrong_there(build):
     model, requests = build(recbole_compat=True), batch()
     narrow = requests["item_length"] <= 4

@@ -290,6 +290,13 @@ class Own(MEANTIME):
     pass
 
 
+def test_a_model_that_recbole_has_too_stays_the_one_that_was_trained(run):
+    for name, home in (("LightSANs", "recbole_ext"), ("recbole.LightSANs", "recbole")):
+        model = load_data_and_model(run(name, k_interests=2)["checkpoint"])[1]
+        assert type(model).__name__ == "LightSANs"
+        assert type(model).__module__.partition(".")[0] == home
+
+
 def test_a_class_of_ones_own_has_to_be_given(run):
     path = run(Own)["checkpoint"]
     with pytest.raises(InputError, match=r"a class of your own, tests\.test_quick_start\.Own; give it as model="):

@@ -17,7 +17,7 @@ def find_model(model: str | type | None) -> type:
     """The class that a request means.
 
     Args:
-        model: a name, or the class itself.
+        model: a name, or the class itself. `"recbole.LightSANs"` is RecBole's where we have one of that name too.
 
     Raises:
         InputError: there is no such model, a package that it needs is not installed, or the class is no model.
@@ -27,7 +27,7 @@ def find_model(model: str | type | None) -> type:
     if model is None:
         raise InputError(f"no model is named; give --model, one of {', '.join(MODELS)} or a model of RecBole.")
     if isinstance(model, str):
-        return MODELS.get(model) or _recbole_model(model, list(MODELS))
+        return MODELS.get(model) or _recbole_model(model.removeprefix("recbole."), list(MODELS))
     if not (isinstance(model, type) and hasattr(model, "type") and hasattr(model, "full_sort_predict")):
         raise InputError(f"{model!r} is not a model; give a name, or a subclass of one of RecBole's recommenders.")
     return model

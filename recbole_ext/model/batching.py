@@ -7,7 +7,7 @@ from torch import Tensor
 
 # in a part of a batch, on accelerators and on CPUs; a CPU is fastest when a part stays in its cache
 PAIRS_AT_ONCE = (2**24, 2**20)
-SLOTS_AT_ONCE = (2**22, 2**13)
+SLOTS_AT_ONCE = (2**22, 3 * 2**12)
 
 
 def alike(length: Tensor, pairwise: bool = True) -> Iterator[tuple[Tensor, int]]:

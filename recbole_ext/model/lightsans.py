@@ -92,8 +92,9 @@ class LightSANs(SequentialRecommender):
                 nn.init.normal_(module.weight, std=deviation)
             if isinstance(module, nn.Linear):
                 nn.init.zeros_(module.bias)
-        with torch.no_grad():
-            self.item_embedding.weight[0] = 0
+        if not self.compat:  # there, the padding has a random vector
+            with torch.no_grad():
+                self.item_embedding.weight[0] = 0
 
     # ---------------------------------------------------------------- the network
 

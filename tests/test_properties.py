@@ -1,0 +1,32 @@
+"""The property files that are shipped: every key is known and every value is accepted."""
+
+import pytest
+
+from recbole_ext import MODELS, Config
+from recbole_ext.config.paths import properties_dir
+from recbole_ext.config.values import read_yaml
+
+SPACES = sorted(path.stem for path in properties_dir().glob("search/*.yaml"))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_defaults_of_a_model_are_accepted_and_used(name):
+    defaults = read_yaml(str(properties_dir() / "model" / f"{name}.yaml"))
+    config = Config(name, "ml-100k", argv=[])
+    again = Config(name, "ml-100k", None, defaults, argv=[])
+    for key, value in defaults.items():
+        assert config[key] == again[key]
+        assert value is None or config[key] == value
+
+
+def test_every_model_has_a_search_space():
+    assert sorted(MODELS) == SPACES
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_every_value_of_a_search_space_is_accepted(name):
+    for key, ways in read_yaml(str(properties_dir() / "search" / f"{name}.yaml")).items():
+        ((way, values),) = ways.items()
+        assert way in ("choice", "loguniform")
+        for value in values:
+            assert Config(name, "ml-100k", None, {key: value, "hidden_size": 60} | {key: value}, argv=[])[key] == value
