@@ -124,6 +124,24 @@ def test_performer_of_queries_and_keys_of_any_size_takes_means_of_the_values():
         assert (context[row, own] <= among.amax(0) + 1e-4).all()
 
 
+@pytest.mark.parametrize("dtype", HALF, ids=str)
+@pytest.mark.parametrize("kind", ["linear", "performer"])
+def test_sums_over_long_histories_are_not_taken_in_half_precision(kind, dtype):
+    module, value, _ = made(kind)
+    slots, real = histories((5000,), width=5000)
+    if kind == "linear":
+        with torch.no_grad():
+            module.query.bias += 5
+            module.key.bias += 5
+    else:
+        slots = 0.1 * slots  # alike, so that thousands of keys are as large as the largest
+    module, value, slots = module.float(), value.float(), slots.float()
+    right = module(slots, slots, real, value).detach()
+    with torch.autocast("cpu", dtype=dtype):
+        rough = module(slots, slots, real, value).detach().float()
+    assert float((rough - right).abs().max()) < 0.02 * float(right.abs().max())
+
+
 # ---------------------------------------------------------------- random features
 
 
