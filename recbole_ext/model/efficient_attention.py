@@ -51,8 +51,11 @@ class KernelAttention(nn.Module):
         self.heads = heads
         self.query, self.key = nn.Linear(hidden, hidden), nn.Linear(hidden, hidden)
 
-    def features(self, x: Tensor, over: tuple[int, ...]) -> Tensor:
-        """phi of x [B, n, T, d]: [B, n, T, m]; factors that are the same along the dimensions `over` may go."""
+    def features(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        """phi of queries [B, n, R, d] and keys [B, n, T, d]: [B, n, R or T, m].
+
+        Factors of a query's features, and those that a feature of all keys and the same of all queries cancel, may go.
+        """
         raise NotImplementedError
 
     def forward(self, rows: Tensor, slots: Tensor, real: Tensor, value: nn.Linear) -> Tensor:
@@ -60,8 +63,8 @@ class KernelAttention(nn.Module):
         with torch.autocast(slots.device.type, enabled=False):  # exponentials and long sums
             query, key, values = (part.to(torch.promote_types(part.dtype, torch.float32)) for part in parts)
             kept = real[:, None, :, None]
-            query = self.features(query, over=(-1,))
-            key = self.features(torch.where(kept, key, key[:, :, :1]), over=(-1, -2)) * kept
+            query, key = self.features(query, torch.where(kept, key, key[:, :, :1]))
+            key = key * kept
             total = query @ key.sum(2).unsqueeze(-1)  # [B, n, R, 1]
             context = query @ (key.transpose(2, 3) @ values) / total
         return join_heads(context).to(slots.dtype)
@@ -70,8 +73,9 @@ class KernelAttention(nn.Module):
 class LinearAttention(KernelAttention):
     """phi(x) = elu(x) + 1 (Katharopoulos et al., 2020, eq. 7)."""
 
-    def features(self, x: Tensor, over: tuple[int, ...]) -> Tensor:
-        return nn.functional.elu(x) + 1
+    def features(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        query, key = (torch.where(x > 0, x + 1, x.clamp(max=0).exp()) for x in (query, key))  # elu(x) + 1 rounds to 0
+        return query, key
 
 
 class Performer(KernelAttention):
@@ -91,15 +95,20 @@ class Performer(KernelAttention):
     def __init__(self, hidden: int, heads: int, features: int):
         super().__init__(hidden, heads)
         d = hidden // heads
-        blocks = [torch.linalg.qr(torch.randn(d, d)).Q for _ in range(math.ceil(features / d))]
+        q, r = torch.linalg.qr(torch.randn(math.ceil(features / d), d, d))
+        blocks = q * r.diagonal(dim1=1, dim2=2).sign().unsqueeze(1)  # without its signs, q has favourite directions
         lengths = torch.randn(features, d).norm(dim=1, keepdim=True)
-        self.register_buffer("directions", torch.cat(blocks)[:features] * lengths)  # [m, d]
+        self.register_buffer("directions", blocks.flatten(0, 1)[:features] * lengths)  # [m, d]
 
-    def features(self, x: Tensor, over: tuple[int, ...]) -> Tensor:
+    def features(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        query, key = self._exponents(query), self._exponents(key)
+        most = key.detach().amax(-2, keepdim=True)  # each feature's, over the keys: what queries and keys share
+        query = query + most
+        return (query - query.detach().amax(-1, keepdim=True)).exp(), (key - most).exp()
+
+    def _exponents(self, x: Tensor) -> Tensor:
         x = x * x.shape[-1] ** -0.25
-        exponent = x @ self.directions.T.to(x.dtype) - x.square().sum(-1, keepdim=True) / 2
-        # the largest exponent falls out of numerator and denominator: of each query, and of all keys of a head
-        return (exponent - exponent.detach().amax(over, keepdim=True)).exp()
+        return x @ self.directions.T.to(x.dtype) - x.square().sum(-1, keepdim=True) / 2
 
 
 class Synthesizer(nn.Module):
