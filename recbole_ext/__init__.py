@@ -1,4 +1,4 @@
-"""recbole_ext: MEANTIME and LightSANs for RecBole, and a command line that runs RecBole's own models beside it.
+"""recbole_ext: MEANTIME, LightSANs and BST for RecBole, and a command line that runs RecBole's own models beside it.
 
 Importing this package imports neither Ray nor plotly and changes nothing outside itself.
 """
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     from recbole_ext.config import Config, properties_file
     from recbole_ext.data import EventLogDataset, create_dataset, data_preparation
     from recbole_ext.errors import InputError
-    from recbole_ext.model import MEANTIME, MODELS, LightSANs
+    from recbole_ext.model import BST, MEANTIME, MODELS, LightSANs
     from recbole_ext.quick_start import load_data_and_model, run_recbole
     from recbole_ext.trainer import get_trainer
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "MEANTIME", "MODELS", "Config", "EventLogDataset", "InputError", "LightSANs", "create_dataset", "data_preparation",
-    "get_trainer", "load_data_and_model", "properties_file", "run_recbole",
+    "BST", "MEANTIME", "MODELS", "Config", "EventLogDataset", "InputError", "LightSANs", "create_dataset",
+    "data_preparation", "get_trainer", "load_data_and_model", "properties_file", "run_recbole",
 ]  # fmt: skip
 
 _HOMES = {
-    "MEANTIME": "model", "LightSANs": "model", "MODELS": "model", "Config": "config", "properties_file": "config",
-    "InputError": "errors",
+    "BST": "model", "MEANTIME": "model", "LightSANs": "model", "MODELS": "model", "Config": "config",
+    "properties_file": "config", "InputError": "errors",
     "EventLogDataset": "data", "create_dataset": "data", "data_preparation": "data", "get_trainer": "trainer",
     "load_data_and_model": "quick_start", "run_recbole": "quick_start",
 }  # fmt: skip

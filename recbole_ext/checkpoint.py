@@ -5,11 +5,13 @@ import os
 import pickle
 import random
 import zipfile
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import torch
 
+from recbole_ext.config.values import plain
 from recbole_ext.errors import InputError
 from recbole_ext.whole_file import write_whole
 
@@ -99,6 +101,19 @@ def load_weights(model: Any, state: dict[str, Any], path: str | os.PathLike) -> 
             f"checkpoint {path} does not fit {type(model).__name__} as configured: {reason.strip()}"
         ) from error
     model.load_other_parameter(state["other_parameter"])
+
+
+def compare_keys(state: dict[str, Any], config: Any, keys: Iterable[str], path: str | os.PathLike) -> None:
+    """See to it that keys are what a checkpoint was trained with; `InputError` for the first that is not."""
+    for key in keys:
+        was, now = state["config"].get(key), plain(config[key])
+        if key in state["config"] and was != now:
+            raise InputError(f"{key} is {now!r}, but checkpoint {path} was trained with {was!r}; leave it as it was.")
+
+
+def structure(model: Any) -> tuple[str, ...]:
+    """Keys that decide what the weights of a model mean, without a change of their shapes."""
+    return getattr(model, "structure", ("n_heads", "hidden_act"))
 
 
 def compare_data(state: dict[str, Any], dataset: Any, place: str, path: str | os.PathLike) -> None:

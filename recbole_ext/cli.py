@@ -18,7 +18,8 @@ USAGE = """usage: recbole-ext [run] --model=MODEL [--dataset=NAME] [--key=value 
 
 Train a model, choose its best epoch on validation data and evaluate that on test data.
 
-  --model=NAME             MEANTIME, or a model of RecBole (SASRec, BERT4Rec, GRU4Rec, DIN, Pop, ...)
+  --model=NAME             MEANTIME, LightSANs, BST, or a model of RecBole (SASRec, BERT4Rec, DIN, Pop, ...);
+                           recbole.LightSANs is RecBole's
   --dataset=NAME           stem of the atomic files; ml-100k if left out, which comes with RecBole
   --data_path=FOLDER       where the data sets lie
   --config_files="A B"     YAML files with keys
@@ -30,7 +31,11 @@ Train a model, choose its best epoch on validation data and evaluate that on tes
 Exit status: 0 done, 1 failed while running, 2 the request was wrong, 130 interrupted, 143 terminated.
 """
 COMMANDS = ("run",)
-LACK_OF_MEMORY = ("out of memory", "allocate memory")  # how torch says it, as a RuntimeError
+LACK_OF_MEMORY = (
+    "out of memory",
+    "allocate memory",
+    "Storage size calculation overflowed",
+)  # how torch says it, as a RuntimeError
 
 
 def main(argv: Sequence[str] | None = None) -> int:

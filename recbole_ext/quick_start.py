@@ -122,6 +122,7 @@ def load_data_and_model(
     checkpoint.compare_data(state, data, config["data_path"], path)
     train_data, valid_data, test_data = data_preparation(config, data)
     network = _build(config, train_data)
+    checkpoint.compare_keys(state, config, checkpoint.structure(network), path)
     checkpoint.load_weights(network, state, path)
     return config, network, data, train_data, valid_data, test_data
 

@@ -107,6 +107,11 @@ class PlainCheckpoints:
         `fit` refuses other data than the checkpoint's, before anything is written.
         """
         state = checkpoint.load(resume_file, self.device)
+        same = ("learner", "loss_type", "valid_metric", "eval_args", *checkpoint.structure(self.model))
+        checkpoint.compare_keys(state, self.config, same, resume_file)
+        for key in ("learning_rate", "weight_decay"):
+            if state["config"].get(key) != self.config[key]:
+                getLogger().warning(f"{key}: stays {state['config'].get(key)}, as the checkpoint's optimiser has it.")
         checkpoint.load_weights(self.model, state, resume_file)
         try:
             super().resume_checkpoint(resume_file)

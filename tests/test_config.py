@@ -211,6 +211,14 @@ def test_the_time_column_is_loaded_without_being_asked_for(write_events, random_
     assert Config("Pop", "toy", None, {"data_path": path}, argv=[])["load_col"]["inter"] == ["user_id", "item_id"]
 
 
+@pytest.mark.parametrize("model", ["BST", "DIN"])
+def test_models_that_are_measured_by_labels_learn_labels(model):
+    labels = {"threshold": {"rating": 4}, "metrics": ["AUC"], "valid_metric": "AUC", "eval_args": {"mode": "labeled"}}
+    config = Config(model, "ml-100k", None, labels, argv=[])
+    assert config["train_neg_sample_args"]["distribution"] == "none"
+    assert Config(model, "ml-100k", argv=[])["train_neg_sample_args"]["distribution"] == "uniform"
+
+
 def test_columns_left_out_are_the_only_ones_left_out(write_events):
     config = Config("SASRec", "toy", None, {"data_path": write_events([]), "unload_col": {"inter": ["stars"]}}, argv=[])
     assert config["load_col"]["inter"] == "*"

@@ -101,11 +101,18 @@ def test_weights_sum_to_1_over_what_they_attend_to_and_padding_has_none(build):
     assert (position.transpose(1, 3)[~real] == 0).all()
 
 
-def test_positions_far_below_others_leave_finite_states(build):
-    model, requests = build(position="relative"), batch()
+@pytest.mark.parametrize("scale", [10, 30, 1000])
+@pytest.mark.parametrize("position", ["relative", "decoupled"])
+def test_logits_of_positions_may_be_any_distance_apart(build, position, scale):
+    model, requests = build(position=position), batch()
     with torch.no_grad():
-        for block in model.blocks:  # everybody would attend to the slot to the right, which the last one has not
-            block.attention.position.bias[:, :8] = 1e4
+        for block in model.blocks:
+            for weights in block.attention.position.parameters():
+                weights.mul_(scale)
+    together = model.forward(requests["item_id_list"], requests["item_length"])
+    for row, length in enumerate(requests["item_length"].tolist()):
+        alone = model.forward(requests["item_id_list"][row : row + 1, :length], torch.tensor([length]))
+        torch.testing.assert_close(together[row], alone[0], rtol=0, atol=1e-9)
     model.calculate_loss(requests).backward()
     for name, parameter in model.named_parameters():
         assert torch.isfinite(parameter.grad).all(), name
@@ -163,6 +170,15 @@ def test_recbole_compat_begins_with_a_vector_for_the_padding_as_recbole_does(mak
     for compat in (True, False):
         model = LightSANs(make_config(LightSANs, recbole_compat=compat), Dataset())
         assert bool((model.item_embedding.weight[0] != 0).any()) == compat
+
+
+def test_weights_of_recbole_are_for_recbole_compat_alone(build):
+    weights = from_recbole(build(RecBoleLightSANs, hidden_act="gelu", initializer_range=0.02).state_dict())
+    with pytest.raises(RuntimeError, match="recbole_compat"):
+        build().load_state_dict(weights)
+    for wrong in (None, 3, {}, {"a": 1}, {1: 2}, build().state_dict()):
+        with pytest.raises(InputError, match="from_recbole takes the state_dict of RecBole's LightSANs"):
+            from_recbole(wrong)
 
 
 def test_recbole_compat_has_what_is_wrong_there(build):

@@ -115,7 +115,7 @@ def test_names_with_letters_that_patterns_use_are_plain_names(home):
 
 def test_property_files_are_found_by_name():
     assert Path(properties_file("MEANTIME")).is_file()
-    with pytest.raises(InputError, match="no property file for model 'NONE'; there are: LightSANs, MEANTIME"):
+    with pytest.raises(InputError, match="no property file for model 'NONE'; there are: BST, LightSANs, MEANTIME"):
         properties_file("NONE")
     with pytest.raises(InputError, match="there are: none"):
         properties_file("MEANTIME", kind="nothing")

@@ -29,4 +29,6 @@ def test_every_value_of_a_search_space_is_accepted(name):
         ((way, values),) = ways.items()
         assert way in ("choice", "loguniform")
         for value in values:
-            assert Config(name, "ml-100k", None, {key: value, "hidden_size": 60} | {key: value}, argv=[])[key] == value
+            fits = {"hidden_size": 60} if name == "MEANTIME" else {}  # three kernels divide 60, not 64
+            found = Config(name, "ml-100k", None, {**fits, key: value}, argv=[])[key]
+            assert found == (None if value == "none" else value)

@@ -46,7 +46,7 @@ def no_handlers():
 def run(write_events, random_events):
     def run(model="MEANTIME", files=None, saved=True, inbox=None, **keys):
         path = write_events(random_events())
-        small = {**SMALL, **(TINY if model not in ("Pop", "BPR", "DIN") else {}), "data_path": path}
+        small = {**SMALL, **(TINY if model not in ("Pop", "BPR", "DIN", "BST") else {}), "data_path": path}
         return run_recbole(model, "toy", files, {**small, **keys}, saved, inbox, argv=[])
 
     return run
@@ -295,6 +295,20 @@ def test_a_model_that_recbole_has_too_stays_the_one_that_was_trained(run):
         model = load_data_and_model(run(name, k_interests=2)["checkpoint"])[1]
         assert type(model).__name__ == "LightSANs"
         assert type(model).__module__.partition(".")[0] == home
+
+
+@pytest.mark.parametrize(
+    ("model", "change"),
+    [
+        ("LightSANs", {"n_heads": 4}), ("LightSANs", {"hidden_act": "relu"}), ("SASRec", {"n_heads": 1}),
+        ("MEANTIME", {"kernel_freq": 100.0}), ("BST", {"time_gap": "day"}),
+    ],
+)  # fmt: skip
+def test_weights_do_not_run_as_another_model(run, model, change):
+    path = run(model, **({"embedding_size": 8} if model == "BST" else {}))["checkpoint"]
+    ((key, _),) = change.items()
+    with pytest.raises(InputError, match=f"{key} is .*, but checkpoint .* was trained with .*; leave it as it was"):
+        load_data_and_model(path, config_dict=change)
 
 
 def test_a_class_of_ones_own_has_to_be_given(run):

@@ -325,6 +325,27 @@ def test_a_checkpoint_without_the_optimisers_state_is_refused(make_trainer):
         make_trainer(epochs=2)[0].resume_checkpoint("odd.pth")
 
 
+@pytest.mark.parametrize(
+    ("key", "keys"),
+    [
+        ("learner", {"learner": "sgd"}), ("valid_metric", {"valid_metric": "MRR@5"}),
+        ("eval_args", {"eval_args": {"split": {"RS": [0.8, 0.1, 0.1]}}}), ("kernel_freq", {"kernel_freq": 10.0}),
+    ],
+)  # fmt: skip
+def test_training_does_not_go_on_as_another_one(make_trainer, key, keys):
+    trainer, train, *_ = make_trainer(epochs=1)
+    trainer.fit(train)
+    with pytest.raises(InputError, match=f"{key} is .*, but checkpoint .* was trained with"):
+        make_trainer(epochs=2, **keys)[0].resume_checkpoint(trainer.saved_model_file)
+
+
+def test_a_step_size_that_the_checkpoint_decides_is_said(make_trainer, caplog):
+    trainer, train, *_ = make_trainer(epochs=1)
+    trainer.fit(train)
+    make_trainer(epochs=2, learning_rate=0.5)[0].resume_checkpoint(trainer.saved_model_file)
+    assert "learning_rate: stays 0.001, as the checkpoint's optimiser has it." in caplog.text
+
+
 def test_the_best_result_survives_a_resumption_that_brings_nothing_better(make_trainer, monkeypatch):
     trainer, train, valid, _ = make_trainer(epochs=1)
     score, result = trainer.fit(train, valid)

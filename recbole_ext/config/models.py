@@ -27,7 +27,9 @@ def find_model(model: str | type | None) -> type:
     if model is None:
         raise InputError(f"no model is named; give --model, one of {', '.join(MODELS)} or a model of RecBole.")
     if isinstance(model, str):
-        return MODELS.get(model) or _recbole_model(model.removeprefix("recbole."), list(MODELS))
+        if model.startswith("recbole."):
+            return _recbole_model(model.removeprefix("recbole."), [])
+        return MODELS.get(model) or _recbole_model(model, list(MODELS))
     if not (isinstance(model, type) and hasattr(model, "type") and hasattr(model, "full_sort_predict")):
         raise InputError(f"{model!r} is not a model; give a name, or a subclass of one of RecBole's recommenders.")
     return model
@@ -61,6 +63,8 @@ def _recbole_model(name: str, ours: list[str]) -> type:
         torch.autograd.set_detect_anomaly(*before)
     folded = {known.lower(): known for known in [*_recbole_names(), *ours]}
     near = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.5)
+    if not ours:
+        raise InputError(f"RecBole has no model '{name}'{f'; it has {folded[near[0]]}' if near else ''}.") from cause
     hint = f"did you mean '{folded[near[0]]}'?" if near else f"ours are {', '.join(ours)}."
     raise InputError(f"there is no model '{name}'; {hint}") from cause
 

@@ -15,7 +15,7 @@ def settle_negative_sampling(final: dict[str, Any], given: set[str], model_class
     """Make an absent distribution mean no negative sampling, and choose what the loss needs if nothing is given.
 
     A sequential model trained with cross entropy over all items (CE) draws no negatives; BPR, and models that state
-    what they take by their class, need some.
+    what they take by their class, need some, but for those that are measured by labels, which then learn labels.
 
     Raises:
         InputError: the loss and the sampling contradict each other.
@@ -28,7 +28,9 @@ def settle_negative_sampling(final: dict[str, Any], given: set[str], model_class
     if model_class.type == ModelType.SEQUENTIAL:
         if KEY not in given:
             states_input = getattr(model_class, "input_type", None) is not None
-            draws = loss == "BPR" or (loss != "CE" and states_input)
+            mode = final["eval_args"].get("mode", "full")
+            labels = "labeled" in (mode.values() if isinstance(mode, dict) else [mode])  # then they are learnt, too
+            draws = loss == "BPR" or (loss != "CE" and states_input and not labels)
             value = {"distribution": "uniform", "sample_num": 1} if draws else None
         if loss == "BPR" and value is None:
             raise InputError(f"{KEY} is None, but loss_type BPR needs negatives; give {{'distribution': 'uniform'}}.")

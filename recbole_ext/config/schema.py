@@ -74,7 +74,8 @@ KINDS: dict[str, Kind] = {
     "topk": ListOf(positive), "valid_metric": text, "valid_metric_bigger": truth, "eval_batch_size": positive,
     "metric_decimal_place": whole("[0, 15]"), "eval_memory_mb": Maybe(Number("(0, inf)")),
     # files and columns
-    "time_unit": OneOf("s", "ms", "us", "ns", "D"), "history": OneOf("all", "positive"),
+    "min_history": Maybe(whole("[0, inf)")), "time_unit": OneOf("s", "ms", "us", "ns", "D"),
+    "history": OneOf("all", "positive"),
     "field_separator": text, "seq_separator": text, "USER_ID_FIELD": maybe_text, "ITEM_ID_FIELD": maybe_text,
     "RATING_FIELD": maybe_text, "TIME_FIELD": maybe_text, "LABEL_FIELD": text, "NEG_PREFIX": text,
     "ITEM_LIST_LENGTH_FIELD": text, "LIST_SUFFIX": text, "POSITION_FIELD": text, "MAX_ITEM_LIST_LENGTH": positive,
@@ -94,6 +95,7 @@ KINDS: dict[str, Kind] = {
     "hidden_size": positive, "inner_size": positive, "embedding_size": positive, "n_heads": positive,
     "n_layers": whole("[0, inf)"), "hidden_dropout_prob": share, "attn_dropout_prob": share, "dropout_prob": share,
     "layer_norm_eps": Number("(0, inf)"), "initializer_range": Number("[0, inf)"), "mask_ratio": Number("(0, 1]"),
+    "cross_features": Maybe(ListOf(ListOf(text, count=2), may_be_empty=True)),
     "teacher": Text(r"[A-Za-z]\w*", "the name of a class"),  # RecBole evaluates the text as Python
     "reranker_CAN_NUM": Kind(), "use_proj_bias": Kind(), "xgb_verbose_eval": Kind(),
 }  # fmt: skip

@@ -77,7 +77,8 @@ class EventLogDataset(ExactTimeDataset):
             log = self._log(events, order)
             return self.table(log, log, prefixes(users[order], width)), order
         kept = np.flatnonzero(positive)
-        least = getattr(self.config.model_class, "min_history", 1)
+        least = self.config["min_history"]
+        least = getattr(self.config.model_class, "min_history", 1) if least is None else least
         ranges = filtered_prefixes(users[order], times[order], kept, width, least)
         return self.table(self._log(events, order), self._log(events, order[kept]), ranges), order
 

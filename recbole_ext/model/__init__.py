@@ -1,8 +1,9 @@
 """The models of this package. One table; nothing is found by spelling."""
 
+from recbole_ext.model.bst import BST
 from recbole_ext.model.lightsans import LightSANs
 from recbole_ext.model.meantime import MEANTIME
 
-MODELS = {"MEANTIME": MEANTIME, "LightSANs": LightSANs}
+MODELS = {"MEANTIME": MEANTIME, "LightSANs": LightSANs, "BST": BST}
 
-__all__ = ["MODELS", "MEANTIME", "LightSANs"]
+__all__ = ["BST", "MODELS", "MEANTIME", "LightSANs"]

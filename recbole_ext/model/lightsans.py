@@ -36,6 +36,7 @@ class LightSANs(SequentialRecommender):
         InputError: a key is out of range.
     """
 
+    structure = ("n_heads", "attention", "position", "hidden_act", "recbole_compat")  # what no shape of a weight tells
     check_config = Options  # `Config` calls it, so that a contradiction is found before any data is read
 
     def __init__(self, config, dataset):
@@ -58,6 +59,8 @@ class LightSANs(SequentialRecommender):
             )
             for _ in range(config["n_layers"])
         )  # fmt: skip
+        if self.compat:  # so that weights of the one are no weights of the other
+            self.register_buffer("recbole_compat", torch.tensor(True))
         self._initialise(config["initializer_range"])
 
     def _among_items(self, config, options: Options) -> nn.Module:

@@ -6,8 +6,10 @@ position logits are scaled by 1/sqrt(2d) and again by 1/sqrt(d). `LightSANs` wit
 
 import re
 
+import torch
 from torch import Tensor
 
+from recbole_ext.errors import InputError
 from recbole_ext.model.attention import join_heads, split_heads
 from recbole_ext.model.lightsans_block import Attention
 
@@ -30,8 +32,15 @@ NAMES = {
 
 
 def from_recbole(state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The weights of RecBole's LightSANs under the names of ours, for `load_state_dict`."""
-    renamed = {}
+    """The weights of RecBole's LightSANs under the names of ours, for `load_state_dict` with `recbole_compat: True`.
+
+    Raises:
+        InputError: they are not the weights of RecBole's LightSANs.
+    """
+    names = state_dict if isinstance(state_dict, dict) else ()
+    if not any(str(name).endswith("attpooling_key.theta") for name in names):
+        raise InputError("from_recbole takes the state_dict of RecBole's LightSANs, which this is not.")
+    renamed = {"recbole_compat": torch.tensor(True)}
     for name, weights in state_dict.items():
         for pattern, ours in NAMES.items():
             name = re.sub(pattern, ours, name)

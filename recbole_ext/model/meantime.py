@@ -40,6 +40,9 @@ class MEANTIME(SequentialRecommender):
     """
 
     example_kind = "window"
+    structure = (  # what no shape of a weight tells
+        "absolute_kernels", "relative_kernels", "kernel_freq", "kernel_time_unit", "content_bias", "pad_class",
+    )  # fmt: skip
     check_config = Options  # `Config` calls it, so that a contradiction is found before any data is read
 
     def __init__(self, config, dataset):

@@ -7,7 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-LEAST = -60.0  # logits farther below the largest of their row count as this: their weights are 1e-26 of the largest
+from recbole_ext.model.attention import join_heads, split_heads
+
+FARTHEST = 60.0  # between the logits of a row that all histories share: float32 reaches exp(-87)
 
 
 class PositionAttention(nn.Module):
@@ -55,10 +57,15 @@ class PositionAttention(nn.Module):
     def _of_all(self, logits: Tensor, values: Tensor, real: Tensor) -> Tensor:
         """exp(A) once for the whole batch, times the values of all histories in one product per head.
 
-        Where padding is left out of values and counts, that is the softmax over each history's own slots.
+        Where padding is left out of values and counts, that is the softmax over each history's own slots. Logits too
+        far apart for that are taken history by history.
         """
         with torch.autocast(values.device.type, enabled=False):  # float16 does not reach as far down as these weights
-            share = (logits - logits.amax(-1, keepdim=True)).clamp(min=LEAST).exp()  # [n, T, T]
+            most = logits.amax(-1, keepdim=True)
+            if (most - logits.amin(-1, keepdim=True)).max() > FARTHEST:  # the largest may be one that a history lacks
+                attention = logits.masked_fill(~real[:, None, None, :], -torch.inf).softmax(-1)  # [B, n, T, T]
+                return join_heads(attention @ split_heads(values.to(attention.dtype), self.heads)).to(values.dtype)
+            share = (logits - most).exp()  # [n, T, T]
             kept = real.to(share.dtype)
             split = (values * kept.unsqueeze(-1)).unflatten(-1, (self.heads, -1)).permute(2, 1, 0, 3)  # [n, T, B, d]
             mixed = (share @ split.flatten(2)).view_as(split) / (share @ kept.T).unsqueeze(-1)
