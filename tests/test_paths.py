@@ -88,8 +88,11 @@ def test_a_folder_without_the_file_or_a_file_in_its_place_is_no_data_set(home):
     for name in ("empty", "file", "odd"):
         with pytest.raises(InputError, match="was not found"):
             found(dataset=name, data_path="data")
-    with pytest.raises(InputError, match="data_path is the file .*data/file; it should be a folder, or a file of data"):
+    with pytest.raises(InputError, match="data_path is the file .*data/file; it should be a folder, or an atomic file"):
         found(data_path="data/file")
+    (home / "data" / "toy" / "toy.csv").touch()
+    with pytest.raises(InputError, match="data_path is the file .*toy.csv; it should be a folder, or an atomic file"):
+        found(data_path="data/toy/toy.csv")
 
 
 def test_a_split_data_set_needs_all_its_files(home):

@@ -10,6 +10,7 @@ import recbole
 from recbole_ext.config.values import read_yaml
 from recbole_ext.errors import InputError
 
+ATOMIC = (".inter", ".user", ".item", ".kg", ".link", ".net")  # RecBole's files
 PACKAGE = Path(__file__).resolve().parents[1]
 
 
@@ -83,8 +84,8 @@ def dataset_dir(data_path: str, dataset: str, given: bool, parts: Sequence[str] 
     base = Path(absolute(data_path, "data_path"))
     absolute(dataset, "dataset")
     if base.is_file():
-        if not base.name.startswith(f"{dataset}."):
-            raise InputError(f"data_path is the file {base}; it should be a folder, or a file of data set '{dataset}'.")
+        if not (base.name.startswith(f"{dataset}.") and base.suffix in ATOMIC):
+            raise InputError(f"data_path is the file {base}; it should be a folder, or an atomic file of '{dataset}'.")
         base = base.parent
     bundled = Path(recbole.__file__).parent / "dataset_example" / dataset
     folders = [base / dataset, base]
