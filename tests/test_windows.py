@@ -177,7 +177,7 @@ def test_positive_histories_without_labels_are_refused(make_config):
 
 
 def test_a_history_that_is_neither_all_nor_positive_is_refused(make_config):
-    with pytest.raises(InputError, match="history is 'clicks'; it should be one of all, positive"):
+    with pytest.raises(InputError, match="key 'history' is 'clicks'; it should be one of all, positive"):
         create_dataset(make_config("SASRec", history="clicks"))
 
 
