@@ -31,11 +31,8 @@ Train a model, choose its best epoch on validation data and evaluate that on tes
 Exit status: 0 done, 1 failed while running, 2 the request was wrong, 130 interrupted, 143 terminated.
 """
 COMMANDS = ("run",)
-LACK_OF_MEMORY = (
-    "out of memory",
-    "allocate memory",
-    "Storage size calculation overflowed",
-)  # how torch says it, as a RuntimeError
+# how torch says it, as a RuntimeError
+LACK_OF_MEMORY = ("out of memory", "allocate memory", "Storage size calculation overflowed")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

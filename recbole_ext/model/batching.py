@@ -1,6 +1,6 @@
 """Less work for the same batch: rows of like length together, equal rows once."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -28,6 +28,18 @@ def alike(length: Tensor, pairwise: bool = True) -> Iterator[tuple[Tensor, int]]
         count = max(1, most // sizes[begin] ** (2 if pairwise else 1))
         yield order[begin : begin + count], sizes[begin]
         begin += count
+
+
+def in_parts(length: Tensor, compute: Callable[[Tensor, int], Tensor], pairwise: bool = True) -> Tensor:
+    """What `compute` gives for each part of a batch, with the rows back in the batch's order: [B, ...].
+
+    Args:
+        length, pairwise: of `alike`.
+        compute: called with the rows of a part, [b], and its slots; returns [b, ...].
+    """
+    parts = list(alike(length, pairwise))
+    rows = torch.cat([compute(part, slots) for part, slots in parts])
+    return rows[torch.cat([part for part, _ in parts]).argsort()]
 
 
 def distinct(*columns: Tensor) -> tuple[Tensor, Tensor]:

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 
 from recbole_ext.errors import InputError
 from recbole_ext.model import gaps
-from recbole_ext.model.batching import SLOTS_AT_ONCE, alike
+from recbole_ext.model.batching import SLOTS_AT_ONCE, in_parts
 from recbole_ext.model.bst_options import Options
 from recbole_ext.model.features import Crosses, Features, Table
 from recbole_ext.model.target_attention import TargetBlock
@@ -40,13 +40,8 @@ class BST(SequentialRecommender):
 
     input_type = InputType.POINTWISE
     min_history = 0  # the target alone is a sequence, too
-    structure = (
-        "n_heads",
-        "time_gap",
-        "output",
-        "context_features",
-        "cross_features",
-    )  # what no shape of a weight tells
+    # what no shape of a weight tells
+    structure = ("n_heads", "time_gap", "output", "context_features", "cross_features")
     check_config = Options  # `Config` calls it, so that a contradiction is found before any data is read
 
     def __init__(self, config, dataset):
@@ -145,11 +140,8 @@ class BST(SequentialRecommender):
 
     def forward(self, interaction) -> Tensor:
         """Logits [B] of the interaction's items."""
-        rows = []
-        pieces = list(alike(interaction[self.ITEM_SEQ_LEN] + 1, pairwise=False))
-        for part, _ in pieces:
-            rows.append(self._logits(interaction[part]))
-        return torch.cat(rows)[torch.cat([part for part, _ in pieces]).argsort()]
+        length = interaction[self.ITEM_SEQ_LEN] + 1
+        return in_parts(length, lambda part, _: self._logits(interaction[part]), pairwise=False)
 
     def _logits(self, interaction) -> Tensor:
         history, real = self._slots(interaction)

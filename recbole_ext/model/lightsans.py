@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from recbole_ext.model import attention, efficient_attention
-from recbole_ext.model.batching import alike, distinct
+from recbole_ext.model.batching import distinct, in_parts
 from recbole_ext.model.layers import Dropout, cross_entropy_over_items, take
 from recbole_ext.model.lightsans_block import Attention, Block
 from recbole_ext.model.lightsans_options import Options
@@ -125,10 +125,8 @@ class LightSANs(SequentialRecommender):
             return self.encode(items, length)
         first, run = distinct(items, length)
         items, length = self._newest(items[first], length[first])
-        parts = list(alike(length, pairwise=False))
-        states = [self.encode(items[part, :slots], length[part]) for part, slots in parts]
-        back = torch.cat([part for part, _ in parts]).argsort()
-        return torch.cat(states)[back][run]
+        states = in_parts(length, lambda part, slots: self.encode(items[part, :slots], length[part]), pairwise=False)
+        return states[run]
 
     def _newest(self, items: Tensor, length: Tensor) -> tuple[Tensor, Tensor]:
         if items.shape[1] <= self.max_seq_length:

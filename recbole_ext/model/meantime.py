@@ -22,7 +22,7 @@ from recbole.model.abstract_recommender import SequentialRecommender
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from recbole_ext.model.batching import alike, distinct
+from recbole_ext.model.batching import alike, distinct, in_parts
 from recbole_ext.model.kernels import TABULATED, GapTable, SinPhases
 from recbole_ext.model.layers import Dropout, cross_entropy_over_items, take
 from recbole_ext.model.meantime_options import DAY, Options, known_days
@@ -222,12 +222,11 @@ class MEANTIME(SequentialRecommender):
         first, run = distinct(items, time, length)
         items, time, length = items[first], time[first], length[first]
         last = (length - 1).unsqueeze(1)
-        parts = list(alike(length))
-        states = [
-            self.encode(items[part, :slots], time[part, :slots], length[part], last[part]) for part, slots in parts
-        ]
-        back = torch.cat([part for part, _ in parts]).argsort()
-        return self.represent(torch.cat(states)[back].squeeze(1))[run]
+        states = in_parts(
+            length,
+            lambda part, slots: self.encode(items[part, :slots], time[part, :slots], length[part], last[part]),
+        )
+        return self.represent(states.squeeze(1))[run]
 
     def predict(self, interaction) -> Tensor:
         """Scores of the items of the interaction, [B]."""
