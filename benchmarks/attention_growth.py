@@ -21,16 +21,8 @@ import matplotlib  # noqa: E402
 import torch  # noqa: E402
 from recbole.data.interaction import Interaction  # noqa: E402
 
+from benchmarks import measure  # noqa: E402
 from benchmarks.lightsans_step import FIELDS, ITEMS  # noqa: E402
-from benchmarks.measure import (  # noqa: E402
-    Run,
-    arguments,
-    medians,
-    peak_of_process,
-    print_peak,
-    provenance,
-    training_step,
-)
 from recbole_ext import LightSANs  # noqa: E402
 from recbole_ext.config import properties_file  # noqa: E402
 from recbole_ext.config.values import read_yaml  # noqa: E402
@@ -48,7 +40,7 @@ KINDS = {
 }
 
 
-def build(name: str, length: int, options: argparse.Namespace) -> Run:
+def build(name: str, length: int, options: argparse.Namespace) -> measure.Run:
     """A model with a batch of full histories, as a function that does one training step."""
     attention, position = KINDS[name]
     torch.manual_seed(options.seed)
@@ -63,7 +55,7 @@ def build(name: str, length: int, options: argparse.Namespace) -> Run:
         "item_length": torch.full((options.rows,), length), "item_id": torch.randint(1, ITEMS + 1, (options.rows,)),
     }  # fmt: skip
     batch = Interaction(columns).to(options.device)
-    return training_step(lambda: model.calculate_loss(batch), model)
+    return measure.training_step(lambda: model.calculate_loss(batch), model)
 
 
 def table(numbers: dict[str, list[float]], digits: int) -> str:
@@ -87,20 +79,20 @@ def draw(times: dict[str, list[float]], memory: dict[str, list[float]], path: Pa
 
 
 def main() -> None:
-    options = arguments(__doc__.splitlines()[0], 3, rows=32, interests=20).parse_args()
+    options = measure.arguments(__doc__.splitlines()[0], 3, rows=32, interests=20).parse_args()
     torch.set_num_threads(options.threads)
     torch.autograd.set_detect_anomaly(False)
     if options.measure:
         name, length = options.measure.rsplit(",", 1)
-        print_peak(build(name, int(length), options), options.device)
+        measure.print_peak(build(name, int(length), options), options.device)
         return
     times: dict[str, list[float]] = {name: [] for name in KINDS}
     memory: dict[str, list[float]] = {name: [] for name in KINDS}
     for length in LENGTHS:
-        took = medians({name: build(name, length, options) for name in KINDS}, options.repeats, options.device)
+        took = measure.medians({name: build(name, length, options) for name in KINDS}, options.repeats, options.device)
         for name in KINDS:
             times[name].append(took[name])
-            memory[name].append(peak_of_process(__file__, options, f"{name},{length}"))
+            memory[name].append(measure.peak_of_process(__file__, options, f"{name},{length}"))
         print(length, {name: (round(took[name], 3), round(memory[name][-1])) for name in KINDS}, flush=True)
     target = options.output or RESULTS
     draw(times, memory, target.with_suffix(".svg"))
@@ -109,7 +101,8 @@ def main() -> None:
         f"A training step of LightSANs with {options.rows} full histories, K = {options.interests}, 2 layers, H = 64, "
         f"{ITEMS} items, float32: forward, backward, Adam. Medians of {options.repeats} steps in turns; peak memory is "
         f"what two steps add to a fresh process.\n\n![growth]({target.with_suffix('.svg').name})\n\n"
-        f"Seconds:\n\n{table(times, 3)}\n\nPeak memory, MiB:\n\n{table(memory, 0)}\n\n{provenance(__file__, options)}"
+        f"Seconds:\n\n{table(times, 3)}\n\nPeak memory, MiB:\n\n{table(memory, 0)}\n\n"
+        f"{measure.provenance(__file__, options)}"
     )
 
 

@@ -17,7 +17,7 @@ sys.path.insert(0, str(ROOT))
 import torch  # noqa: E402
 from recbole.data.interaction import Interaction  # noqa: E402
 
-from benchmarks.measure import Run, arguments, medians, print_peak, provenance  # noqa: E402
+from benchmarks import measure  # noqa: E402
 from recbole_ext import BST, Config, create_dataset, data_preparation  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "bst_scoring.md"
@@ -25,7 +25,7 @@ WAYS = ("ours", "repeated")
 CASES = {"one block, target": (1, "target"), "two blocks, target": (2, "target"), "one block, flatten": (1, "flatten")}
 
 
-def build(way: str, case: str, options: argparse.Namespace) -> Run:
+def build(way: str, case: str, options: argparse.Namespace) -> measure.Run:
     """A model with a batch of requests, as a function that scores all items of ml-100k for each."""
     layers, output = CASES[case]
     keys = {
@@ -52,14 +52,14 @@ def build(way: str, case: str, options: argparse.Namespace) -> Run:
 
 
 def main() -> None:
-    options = arguments(__doc__.splitlines()[0], 3, rows=16, length=50).parse_args()
+    options = measure.arguments(__doc__.splitlines()[0], 3, rows=16, length=50).parse_args()
     torch.set_num_threads(options.threads)
     if options.measure:
-        print_peak(build(*options.measure.split(",", 1), options), options.device)
+        measure.print_peak(build(*options.measure.split(",", 1), options), options.device)
         return
     lines = ["| model | repeated | ours | faster |", "|---|---:|---:|---:|"]
     for case in CASES:
-        took = medians({way: build(way, case, options) for way in WAYS}, options.repeats, options.device)
+        took = measure.medians({way: build(way, case, options) for way in WAYS}, options.repeats, options.device)
         cells = [case, f"{took['repeated']:.2f} s", f"{took['ours']:.3f} s"]
         lines.append(f"| {' | '.join(cells)} | {took['repeated'] / took['ours']:.1f} times |")
         print(lines[-1], flush=True)
@@ -67,7 +67,7 @@ def main() -> None:
     (options.output or RESULTS).write_text(
         f"# BST's scores of all items beside RecBole's way\n\n{options.rows} test rows of ml-100k with histories of up "
         f"to {options.length}, all 1,682 items, embedding_size 32, MLP 1024-512-256. Medians of {options.repeats} runs "
-        f"in turns; both give the same scores to 1e-5.\n\n{table}\n\n{provenance(__file__, options)}"
+        f"in turns; both give the same scores to 1e-5.\n\n{table}\n\n{measure.provenance(__file__, options)}"
     )
 
 

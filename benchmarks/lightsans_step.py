@@ -21,15 +21,7 @@ import torch  # noqa: E402
 from recbole.data.interaction import Interaction  # noqa: E402
 from recbole.model.sequential_recommender.lightsans import LightSANs as RecBoleLightSANs  # noqa: E402
 
-from benchmarks.measure import (  # noqa: E402
-    Run,
-    arguments,
-    medians,
-    peak_of_process,
-    print_peak,
-    provenance,
-    training_step,
-)
+from benchmarks import measure  # noqa: E402
 from recbole_ext import LightSANs  # noqa: E402
 from recbole_ext.config import properties_file  # noqa: E402
 from recbole_ext.config.values import read_yaml  # noqa: E402
@@ -53,7 +45,7 @@ CASES = {
 }
 
 
-def build(which: str, case: str, options: argparse.Namespace) -> Run:
+def build(which: str, case: str, options: argparse.Namespace) -> measure.Run:
     """A model with its batch, as a function that does one training step or scores the batch once."""
     rows, length, interests, kind, full, bfloat16 = CASES[case]
     torch.manual_seed(options.seed)
@@ -72,7 +64,7 @@ def build(which: str, case: str, options: argparse.Namespace) -> Run:
             return model.calculate_loss(batch)
 
     if kind == "step":
-        step = training_step(loss, model)
+        step = measure.training_step(loss, model)
 
         def checked() -> None:
             with torch.autograd.set_detect_anomaly(True):
@@ -84,19 +76,21 @@ def build(which: str, case: str, options: argparse.Namespace) -> Run:
 
 
 def main() -> None:
-    options = arguments(__doc__.splitlines()[0], 7).parse_args()
+    options = measure.arguments(__doc__.splitlines()[0], 7).parse_args()
     torch.autograd.set_detect_anomaly(False)
     torch.set_num_threads(options.threads)
     if options.measure:
-        print_peak(build(*options.measure.split(",", 1), options), options.device)
+        measure.print_peak(build(*options.measure.split(",", 1), options), options.device)
         return
     lines = [
         "| B=512, H=64 | RecBole as it comes | RecBole | ours | faster than RecBole | memory: RecBole | ours | share |",
         "|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for case in CASES:
-        took = medians({which: build(which, case, options) for which in MODELS}, options.repeats, options.device)
-        memory = {which: peak_of_process(__file__, options, f"{which},{case}") for which in MODELS[:2]}
+        took = measure.medians(
+            {which: build(which, case, options) for which in MODELS}, options.repeats, options.device
+        )
+        memory = {which: measure.peak_of_process(__file__, options, f"{which},{case}") for which in MODELS[:2]}
         seconds = [f"{took[which]:.3f} s" for which in MODELS[::-1]]
         mebibytes = [f"{memory[which]:.0f} MiB" for which in MODELS[1::-1]]
         faster, share = took["RecBole"] / took["ours"], memory["ours"] / memory["RecBole"]
@@ -108,7 +102,7 @@ def main() -> None:
         f"# LightSANs' step beside RecBole's\n\n"
         f"{ITEMS} items, 2 layers, 2 heads, H = 64, inner 256, dropout 0.5, float32 unless said. A training step is "
         f"forward, backward and Adam. Medians of {options.repeats} steps in turns in one process; peak memory is what "
-        f"two steps add to a fresh process.\n\n{table}\n\n{provenance(__file__, options)}"
+        f"two steps add to a fresh process.\n\n{table}\n\n{measure.provenance(__file__, options)}"
     )
     (options.output or RESULTS).write_text(text)
 

@@ -19,15 +19,7 @@ sys.path.insert(0, str(ROOT))
 import torch  # noqa: E402
 from recbole.data.interaction import Interaction  # noqa: E402
 
-from benchmarks.measure import (  # noqa: E402
-    Run,
-    arguments,
-    medians,
-    peak_of_process,
-    print_peak,
-    provenance,
-    training_step,
-)
+from benchmarks import measure  # noqa: E402
 from tests.oracles.bare import DAY, bare_meantime, plain_like  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "meantime_step.md"
@@ -36,7 +28,7 @@ MODELS = ("ours", "plain")
 KINDS = {"step": "training step", "score": "scoring all items"}
 
 
-def build(which: str, kind: str, options: argparse.Namespace) -> Run:
+def build(which: str, kind: str, options: argparse.Namespace) -> measure.Run:
     """A model with its batch, as a function that does one training step or scores the batch once."""
     torch.manual_seed(options.seed)
     model = bare_meantime(
@@ -62,7 +54,7 @@ def build(which: str, kind: str, options: argparse.Namespace) -> Run:
         loss = lambda: model.loss(hidden, times, real, items, chosen)  # noqa: E731
         score = lambda: model.scores(model.encode(query, times, real)[:, -1])  # noqa: E731
     if kind == "step":
-        return training_step(loss, model)
+        return measure.training_step(loss, model)
     model.eval()
     return torch.no_grad()(score)
 
@@ -80,22 +72,22 @@ def table(results: dict[str, dict[str, dict[str, float]]]) -> str:
 
 
 def main() -> None:
-    options = arguments(__doc__.splitlines()[0], 7, batch=32, length=200, hidden=64).parse_args()
+    options = measure.arguments(__doc__.splitlines()[0], 7, batch=32, length=200, hidden=64).parse_args()
     torch.set_num_threads(options.threads)
     if options.measure:
-        print_peak(build(*options.measure.split(","), options), options.device)
+        measure.print_peak(build(*options.measure.split(","), options), options.device)
         return
     results: dict[str, dict[str, dict[str, float]]] = {}
     for kind in KINDS:
-        memory = {which: peak_of_process(__file__, options, f"{which},{kind}") for which in MODELS}
+        memory = {which: measure.peak_of_process(__file__, options, f"{which},{kind}") for which in MODELS}
         runs = {which: build(which, kind, options) for which in MODELS}
-        results[kind] = {"MiB": memory, "seconds": medians(runs, options.repeats, options.device)}
+        results[kind] = {"MiB": memory, "seconds": measure.medians(runs, options.repeats, options.device)}
     text = (
         f"# MEANTIME's step beside a plain formulation\n\n"
         f"B = {options.batch}, L = {options.length}, H = {options.hidden}, 2 layers, {ITEMS} items, kernels position, "
         f"day, sin, log; full histories over {DAYS} days; dropout {DROPOUT}; float32. A training step is forward, "
         f"backward and Adam. Medians of {options.repeats} steps in turns in one process; peak memory is what two "
-        f"steps add to a fresh process.\n\n{table(results)}\n\n{provenance(__file__, options)}"
+        f"steps add to a fresh process.\n\n{table(results)}\n\n{measure.provenance(__file__, options)}"
     )
     print(text)
     (options.output or RESULTS).write_text(text)

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from tests.oracles.parts import linear, norm
+
 
 @dataclass
 class Case:
@@ -29,15 +31,6 @@ class Case:
     of_items: dict[str, Tensor]
     others: dict[str, Tensor] = field(default_factory=dict)
     pairs: list[tuple[str, str]] = field(default_factory=list)
-
-
-def linear(weights: dict[str, Tensor], name: str, x: Tensor) -> Tensor:
-    return x @ weights[f"{name}.weight"].T + weights[f"{name}.bias"]
-
-
-def norm(weights: dict[str, Tensor], name: str, x: Tensor, eps: float) -> Tensor:
-    mean, variance = x.mean(-1, keepdim=True), x.var(-1, keepdim=True, unbiased=False)
-    return (x - mean) / (variance + eps).sqrt() * weights[f"{name}.weight"] + weights[f"{name}.bias"]
 
 
 def leaky(x: Tensor) -> Tensor:

