@@ -5,8 +5,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from recbole_ext.model import layers
-from recbole_ext.model.layers import ACTIVATIONS, Dropout, FeedForward, cross_entropy_over_items
+from recbole_ext.model import feed_forward, layers
+from recbole_ext.model.feed_forward import ACTIVATIONS, FeedForward
+from recbole_ext.model.layers import Dropout, cross_entropy_over_items
 
 # ---------------------------------------------------------------- dropout
 
@@ -98,11 +99,31 @@ FUNCTIONS = {
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
-def test_feed_forward_is_linear_activation_linear(name):
+@pytest.mark.parametrize("at_once", [1, 25, 1000])  # inner features: parts of 1 and 2 rows, all rows
+def test_feed_forward_is_linear_activation_linear(name, at_once, monkeypatch):
+    monkeypatch.setattr(feed_forward, "INNER_AT_ONCE", at_once)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
     torch.manual_seed(0)
     layer, x = FeedForward(6, 11, 0.0, name).double(), torch.randn(4, 3, 6, dtype=torch.float64) * 3
-    assert [tuple(p.shape) for p in layer.parameters()] == [(11, 6), (11,), (6, 11), (6,)]
-    torch.testing.assert_close(layer(x), layer.outer(FUNCTIONS[name](layer.inner(x))))
+    weights = [x.requires_grad_(), *layer.parameters()]
+    assert [tuple(p.shape) for p in weights[1:]] == [(11, 6), (11,), (6, 11), (6,)]
+    right, upstream = layer.outer(FUNCTIONS[name](layer.inner(x))), torch.randn(4, 3, 6, dtype=torch.float64)
+    torch.testing.assert_close(layer(x), right)
+    torch.testing.assert_close(
+        torch.autograd.grad(layer(x), weights, upstream), torch.autograd.grad(right, weights, upstream)
+    )
+    with torch.no_grad():
+        torch.testing.assert_close(layer(x), right)
+    assert layer(x[:0]).shape == (0, 3, 6)
+
+
+def test_feed_forward_has_gradients_for_weights_alone_and_for_inputs_alone():
+    layer, x = FeedForward(6, 11, 0.0), torch.randn(5, 6)
+    layer(x).sum().backward()
+    assert layer.inner.weight.grad.abs().sum() > 0
+    layer.requires_grad_(False)
+    layer(x.requires_grad_()).sum().backward()
+    assert x.grad.abs().sum() > 0
 
 
 def test_feed_forward_drops_inner_features():

@@ -1,21 +1,10 @@
 """Layers that the models share. B batch, L length, H hidden, V items."""
 
-from collections.abc import Callable
-from functools import partial
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "gelu": F.gelu,
-    "gelu_tanh": partial(F.gelu, approximate="tanh"),
-    "relu": F.relu,
-    "swish": F.silu,
-    "tanh": torch.tanh,
-    "sigmoid": torch.sigmoid,
-}
 LOGITS_AT_ONCE = 2**27  # numbers; 512 MiB in float32
 
 
@@ -45,25 +34,6 @@ class Dropout(nn.Module):
 
     def extra_repr(self) -> str:
         return f"p={self.p}"
-
-
-class FeedForward(nn.Module):
-    """Linear - activation - dropout - Linear, on the last dimension.
-
-    Args:
-        hidden: H, features in and out.
-        inner: features in between.
-        dropout: probability, on the inner features.
-        activation: one of `ACTIVATIONS`.
-    """
-
-    def __init__(self, hidden: int, inner: int, dropout: float, activation: str = "gelu"):
-        super().__init__()
-        self.inner, self.outer = nn.Linear(hidden, inner), nn.Linear(inner, hidden)
-        self.dropout, self.activation = Dropout(dropout), ACTIVATIONS[activation]
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.outer(self.dropout(self.activation(self.inner(x))))
 
 
 def cross_entropy_over_items(hidden: Tensor, table: Tensor, bias: Tensor | None, target: Tensor) -> Tensor:

@@ -4,7 +4,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from recbole_ext.model.layers import Dropout, FeedForward, take
+from recbole_ext.model.feed_forward import FeedForward
+from recbole_ext.model.layers import Dropout, take
 
 
 class Attention(nn.Module):

@@ -3,7 +3,7 @@
 from typing import Any
 
 from recbole_ext.errors import InputError
-from recbole_ext.model.layers import ACTIVATIONS
+from recbole_ext.model.feed_forward import ACTIVATIONS
 from recbole_ext.model.options import check_choice, check_whole, or_none
 
 POSITIONS = ("decoupled", "absolute", "relative", "none")

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from recbole_ext.model.feed_forward import FeedForward
 from recbole_ext.model.kernels import GapTable, SinPhases
-from recbole_ext.model.layers import Dropout, FeedForward, take
+from recbole_ext.model.layers import Dropout, take
 
 
 @dataclass

@@ -3,6 +3,8 @@
 B batch, T slots of a batch, L slots at most, R query rows, H hidden, n heads, d = H/n.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -43,33 +45,41 @@ class PositionAttention(nn.Module):
         logits = self.logits(slots.shape[1])
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         if rows is None:
-            return self._of_all(logits, value(slots), real)
+            return self._of_all(logits, slots, real, value)
         padding = ~real[:, None, None, :]
         attention = logits[:, rows].transpose(0, 1).masked_fill(padding, -torch.inf).softmax(-1)  # [B, n, R, T]
         if weights is not None:
             weights.append(attention)
         # of few rows: first the means of the slots, then their values, instead of the values of all slots
         means = (attention.flatten(1, 2).to(slots.dtype) @ slots).unflatten(1, (self.heads, -1)).unbind(1)
-        d = value.out_features // self.heads
-        parts = zip(means, value.weight.split(d), value.bias.split(d), strict=True)
+        parts = zip(means, self._split(value.weight), self._split(value.bias), strict=True)
         return torch.cat([F.linear(*part) for part in parts], dim=-1)
 
-    def _of_all(self, logits: Tensor, values: Tensor, real: Tensor) -> Tensor:
+    def _of_all(self, logits: Tensor, slots: Tensor, real: Tensor, value: nn.Linear) -> Tensor:
         """exp(A) once for the whole batch, times the values of all histories in one product per head.
 
-        Where padding is left out of values and counts, that is the softmax over each history's own slots. Logits too
-        far apart for that are taken history by history.
+        Where padding is left out of values and counts, that is the softmax over each history's own slots; the bias of
+        the values stays out of it, since weights sum to 1. Logits too far apart for that are taken history by history.
         """
-        with torch.autocast(values.device.type, enabled=False):  # float16 does not reach as far down as these weights
-            most = logits.amax(-1, keepdim=True)
-            if (most - logits.amin(-1, keepdim=True)).max() > FARTHEST:  # the largest may be one that a history lacks
-                attention = logits.masked_fill(~real[:, None, None, :], -torch.inf).softmax(-1)  # [B, n, T, T]
-                return join_heads(attention @ split_heads(values.to(attention.dtype), self.heads)).to(values.dtype)
-            share = (logits - most).exp()  # [n, T, T]
-            kept = real.to(share.dtype)
-            split = (values * kept.unsqueeze(-1)).unflatten(-1, (self.heads, -1)).permute(2, 1, 0, 3)  # [n, T, B, d]
-            mixed = (share @ split.flatten(2)).view_as(split) / (share @ kept.T).unsqueeze(-1)
-        return mixed.permute(2, 1, 0, 3).flatten(2).to(values.dtype)
+        most = logits.amax(-1, keepdim=True)
+        if (most - logits.amin(-1, keepdim=True)).max() > FARTHEST:  # the largest may be one that a history lacks
+            attention = logits.masked_fill(~real[:, None, None, :], -torch.inf).softmax(-1)  # [B, n, T, T]
+            return join_heads(attention @ split_heads(value(slots).to(attention.dtype), self.heads)).to(slots.dtype)
+        share, kept, padded = (logits - most).exp(), real.T, not real.all()
+        first = slots.transpose(0, 1)  # slots first: one matrix for all histories
+        first = first * kept.unsqueeze(-1) if padded else first.contiguous()
+        values = [F.linear(first, weight).flatten(1).to(share.dtype) for weight in self._split(value.weight)]
+        with torch.autocast(slots.device.type, enabled=False):  # float16 does not reach as far down as these weights
+            counts = share @ kept.to(share.dtype) if padded else share.sum(-1, keepdim=True)  # [n, T, B or 1]
+            mixed = [
+                (one @ columns).view(len(one), len(real), -1) / count.unsqueeze(-1)
+                for one, columns, count in zip(share, values, counts, strict=True)
+            ]  # n of [T, B, d]
+            return (torch.cat(mixed, dim=-1) + value.bias).transpose(0, 1).to(slots.dtype)
+
+    def _split(self, x: Tensor) -> Sequence[Tensor]:
+        """The share of each head in the features of a projection, n of [d, ...]."""
+        return x.split(len(x) // self.heads)
 
 
 class DecoupledPositions(PositionAttention):
