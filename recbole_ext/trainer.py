@@ -18,6 +18,7 @@ from torch.nn.utils import clip_grad_norm_
 from recbole_ext import checkpoint
 from recbole_ext.collector import CountingCollector
 from recbole_ext.errors import InputError
+from recbole_ext.gauc import LabelEvaluator
 
 
 class PlainCheckpoints:
@@ -42,7 +43,7 @@ class PlainCheckpoints:
         self.last_result: dict[str, float] | None = None  # RecBole saves before it notes the best result
         super().__init__(config, model)
         self.clip_grad_norm = None  # done in _build_optimizer
-        self.eval_collector = CountingCollector(config)
+        self.eval_collector, self.evaluator = CountingCollector(config), LabelEvaluator(config)
 
     # ---------------------------------------------------------------- training
 

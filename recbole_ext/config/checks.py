@@ -37,14 +37,30 @@ def check_transform(final: dict[str, Any], model_class: Any) -> None:
         raise InputError(f"{key} is {share:g}, less than one of {length} items (MAX_ITEM_LIST_LENGTH); raise it.")
 
 
+def _modes(eval_args: dict[str, Any]) -> set[str]:
+    mode = eval_args.get("mode", "full")
+    return set(mode.values()) if isinstance(mode, dict) else {mode}
+
+
+def is_of_labels(metric: str, modes: set[str]) -> bool:
+    """Whether a metric measures scores of labelled events; GAUC does in mode labeled, and ranks in the others."""
+    return metric_types[metric.lower()] == EvaluatorType.VALUE or (metric == "GAUC" and modes == {"labeled"})
+
+
+def as_recbole_takes(metrics: list[str], eval_args: dict[str, Any]) -> list[str]:
+    """Metrics for RecBole's check of their types, where GAUC is one of ranks: left out if it is one of labels."""
+    if "labeled" not in _modes(eval_args):
+        return metrics
+    return [metric for metric in metrics if metric != "GAUC"] or ["AUC"]
+
+
 def check_metrics(final: dict[str, Any]) -> None:
     """Metrics are of one kind, which fits the mode of evaluation, and `valid_metric` is one of them.
 
     Metrics of labels (AUC) need a score for each labelled event, those of ranks (NDCG) a rank among other items.
     """
-    metrics, mode = final["metrics"], final["eval_args"].get("mode", "full")
-    modes = set(mode.values()) if isinstance(mode, dict) else {mode}
-    labels = [metric for metric in metrics if metric_types[metric.lower()] == EvaluatorType.VALUE]
+    metrics, modes = final["metrics"], _modes(final["eval_args"])
+    labels = [metric for metric in metrics if is_of_labels(metric, modes)]
     ranks = [metric for metric in metrics if metric not in labels]
     if labels and ranks:
         raise InputError(

@@ -165,8 +165,10 @@ class Config(RecBoleConfig):
         final = self.final_config_dict
         checks.check_surroundings(final)
         checks.check_metrics(final)
-        data_path = final["data_path"]
+        data_path, metrics = final["data_path"], final["metrics"]
+        final["metrics"] = checks.as_recbole_takes(metrics, final["eval_args"])
         super()._set_default_parameters()
+        final["metrics"] = metrics
         checks.check_transform(final, self.model_class)
         final["data_path"] = dataset_dir(
             data_path, self.dataset, "data_path" in self.given, final["benchmark_filename"]

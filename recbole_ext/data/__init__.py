@@ -57,21 +57,25 @@ def data_preparation(config, dataset):
     """
     with _no_pickles(config):
         loaders = recbole.data.data_preparation(config, dataset)
-    if "AUC" in config["metrics"]:
+    if {"AUC", "GAUC"} & set(config["metrics"]):
         for part, loader in zip(("valid", "test"), loaders[1:], strict=True):
             if config["eval_args"]["mode"][part] == "labeled" and loader is not None:
-                _check_classes(loader._dataset, part, config["LABEL_FIELD"])
+                _check_classes(loader._dataset, part, config)
     return loaders
 
 
-def _check_classes(dataset, part: str, field: str) -> None:
+def _check_classes(dataset, part: str, config) -> None:
     """Refuse labels of which AUC cannot be computed, better now than after an epoch."""
-    labels = set(dataset.inter_feat[field].tolist())
-    if len(labels) < 2:
+    field, metric = config["LABEL_FIELD"], "AUC" if "AUC" in config["metrics"] else "GAUC"
+    label = dataset.inter_feat[field]
+    if len(labels := set(label.tolist())) < 2:
         raise InputError(
-            f"metrics has AUC, but in the {part} data every '{field}' is {labels.pop():g}; AUC needs labels of 0 and "
-            f"of 1: choose LogLoss, another threshold or another split."
+            f"metrics has {metric}, but in the {part} data every '{field}' is {labels.pop():g}; {metric} needs labels "
+            f"of 0 and of 1: choose LogLoss, another threshold or another split."
         )
+    user = dataset.inter_feat[config["USER_ID_FIELD"]]
+    if "GAUC" in config["metrics"] and not set(user[label > 0].tolist()) & set(user[label == 0].tolist()):
+        raise InputError(f"metrics has GAUC, but in the {part} data no user has events of both labels; choose AUC.")
 
 
 @contextlib.contextmanager
