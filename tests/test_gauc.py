@@ -38,7 +38,7 @@ def test_users_whose_events_all_have_one_label_do_not_count():
 
 def events(labels) -> list[tuple]:
     return [
-        (f"u{user}", f"i{number}", 1.6e9 + number, labels(user, number)) for user in range(9) for number in range(8)
+        (f"u{user}", f"i{number}", 1.6e9 + number, labels(user, number)) for user in range(9) for number in range(16)
     ]
 
 
