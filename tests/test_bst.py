@@ -7,7 +7,7 @@ import pytest
 import torch
 from recbole.data.interaction import Interaction
 
-from recbole_ext import BST, InputError, run_recbole
+from recbole_ext import BST, InputError, create_dataset, data_preparation, get_trainer, run_recbole
 from recbole_ext.model import gaps
 from tests.oracles import bst as oracle
 
@@ -297,9 +297,46 @@ def test_clicks_that_follow_from_a_feature_are_learnt(write_events, write_lines,
     assert result["test_result"]["logloss"] < 0.4
 
 
-def test_negatives_of_the_evaluation_are_the_same_each_time(make_model, make_config):
-    from recbole_ext import create_dataset, data_preparation, get_trainer
+def test_no_history_holds_the_future_the_present_or_what_was_not_clicked(make_config, write_events):
+    """Each event is a lure: unclicked right before, clicked at the same moment, and clicked right after."""
+    events, clicked = [], {}
+    for user in range(20):
+        for number in range(10):
+            time, moment = 1.6e9 + number * 100 + user, f"{user}-{number}"
+            events += [
+                (f"u{user}", f"before-{moment}", time - 1, 0),
+                (f"u{user}", f"target-{moment}", time, number % 2),
+                (f"u{user}", f"same-{moment}", time, 1), (f"u{user}", f"after-{moment}", time + 1, 1),
+            ]  # fmt: skip
+    for user, item, time, label in events:
+        if label:
+            clicked.setdefault(user, []).append((time, item))
+    order = np.random.default_rng(0).permutation(len(events))
+    columns = ["user_id:token", "item_id:token", "timestamp:float", "label:float"]
+    keys = {
+        **LABELED, "data_path": write_events([events[row] for row in order], columns), "history": "positive",
+        "load_col": {"inter": ["user_id", "item_id", "timestamp", "label"]}, "MAX_ITEM_LIST_LENGTH": 50,
+        "min_history": 0,
+    }  # fmt: skip
+    config = make_config("BST", **keys)
+    loaders = data_preparation(config, create_dataset(config))
+    names, users = (loaders[0]._dataset.field2id_token[field] for field in ("item_id", "user_id"))
+    seen = 0
+    for loader in loaders:
+        data = loader._dataset
+        batch = data[np.arange(len(data))]
+        for row in range(len(batch)):
+            length, time = int(batch["item_length"][row]), float(batch["timestamp"][row])
+            past = {names[item] for item in batch["item_id_list"][row, :length].tolist()}
+            moment = time + data.time_origin
+            assert past == {item for when, item in clicked[users[batch["user_id"][row]]] if when < moment}
+            assert (batch["timestamp_list"][row, :length] < time).all()
+            assert (batch["label_list"][row, :length] == 1).all()
+            seen += 1
+    assert seen == len(events)
 
+
+def test_negatives_of_the_evaluation_are_the_same_each_time(make_model, make_config):
     config = make_config("BST", eval_args={"mode": "uni5"}, mlp_hidden_size=[8])
     torch.manual_seed(0)
     train, _, test = data_preparation(config, create_dataset(config))

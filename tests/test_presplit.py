@@ -181,6 +181,11 @@ def test_a_missing_file_is_named(load, write_splits):
         ),
         (("a", "x", "1", "v", ""), r"toy\.valid\.inter line 2: timestamp is empty"),
         (
+            ("a", "x z", "1 6", "v", 5),
+            r"toy\.valid\.inter line 2: timestamp_list is '1\.0 6\.0'; a history should end before its example's "
+            r"timestamp, or at it",
+        ),
+        (
             ("a", "x", "soon", "v", 5),
             r"toy\.valid\.inter line 2: timestamp_list is 'soon'; it should be finite numbers",
         ),
@@ -190,6 +195,24 @@ def test_a_missing_file_is_named(load, write_splits):
 def test_a_wrong_history_is_named(line, sentence, load, write_splits):
     files = {name: given(name) for name in SPLITS} | {"valid": [line]}
     refused(load, sentence, data_path=write_splits(files, GIVEN), load_col=None, **FILES, **TINY)
+
+
+@pytest.mark.parametrize(
+    ("times", "labels", "sentence"),
+    [
+        ("1 5", "1 1", r"timestamp_list is '1\.0 5\.0'; a history should end before its example's timestamp\."),
+        ("1 4", "1 0", r"label_list is '1\.0 0\.0'; with history: positive, it should hold labels of 1 only"),
+    ],
+)
+def test_given_histories_hold_positive_earlier_events_where_that_is_asked(times, labels, sentence, load, write_splits):
+    columns = (*GIVEN, "label:float", "label_list:float_seq")
+    right = {name: [(*row, 1, " ".join("1" * len(row[1].split()))) for row in given(name)] for name in SPLITS}
+    keys = {"load_col": None, "history": "positive", **FILES, **TINY}
+    load(data_path=write_splits(right, columns), **keys)
+    wrong = {**right, "test": [("a", "x z", times, "v", 5, 1, labels)]}
+    refused(load, rf"toy\.test\.inter line 2: {sentence}", data_path=write_splits(wrong, columns), **keys)
+    if labels == "1 1":
+        load(data_path=write_splits(wrong, columns), **{**keys, "history": "all"})
 
 
 def test_files_with_different_columns_are_refused(load, write_splits, write_lines):

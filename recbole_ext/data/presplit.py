@@ -61,6 +61,21 @@ class PreSplitDataset(EventLogDataset):
             if self.list_field(name) in table.types:
                 listed = self.list_field(name)
                 table.refuse(table.frame[listed].map(len) != lengths, listed, f"it should be as long as {past}")
+        self._refuse_the_future(table)
+
+    def _refuse_the_future(self, table: AtomicTable) -> None:
+        """No event of a given history may be later than its example; with `history: positive`, all are positive, too,
+        and strictly earlier."""
+        time, label = self.time_field, self.label_field
+        positive = self.config["history"] == "positive"
+        if {time, self.list_field(time)} <= set(table.types):
+            newest = table.frame[self.list_field(time)].map(np.max)
+            late = newest >= table.frame[time] if positive else newest > table.frame[time]
+            allowed = f"before its example's {time}{'' if positive else ', or at it'}"
+            table.refuse(late, self.list_field(time), f"a history should end {allowed}")
+        if positive and self.list_field(label) in table.types:
+            negative = table.frame[self.list_field(label)].map(np.min) <= 0
+            table.refuse(negative, self.list_field(label), "with history: positive, it should hold labels of 1 only")
 
     def _set_alias(self, alias_name, default_value):
         past = self.list_field(self.iid_field)
