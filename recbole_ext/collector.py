@@ -32,4 +32,5 @@ class CountingCollector(Collector):
         for struct in (self.data_struct, collected):
             for key, value in counts.items():
                 struct.set(key, value)
+        held.pop("data.user", None)  # as RecBole does with what it knows to belong to one evaluation
         return collected

@@ -49,7 +49,9 @@ def test_a_run_measures_it_beside_other_measures_of_labels_or_alone(make_config,
         assert config["metrics"] == metrics
         train, _, test = data_preparation(config, create_dataset(config))
         model = config.model_class(config, train._dataset)
-        result = get_trainer(config)(config, model).evaluate(test, load_best_model=False)
+        trainer = get_trainer(config)(config, model)
+        result = trainer.evaluate(test, load_best_model=False)
+        assert trainer.evaluate(test, load_best_model=False) == result  # nothing stays from the first
         assert set(result) == {metric.lower() for metric in metrics}
         parts = [(batch["user_id"], batch["label"], model.predict(batch)) for batch, *_ in test]
         user, label, score = (
