@@ -2,10 +2,11 @@
 
 import pytest
 
-from recbole_ext import MODELS, Config
+from recbole_ext import MODELS, Config, properties_file
 from recbole_ext.config.paths import properties_dir
 from recbole_ext.config.values import read_yaml
 
+SETTINGS = sorted(path.stem for path in properties_dir().glob("setting/*.yaml"))
 SPACES = sorted(path.stem for path in properties_dir().glob("search/*.yaml"))
 
 
@@ -17,6 +18,17 @@ def test_the_defaults_of_a_model_are_accepted_and_used(name):
     for key, value in defaults.items():
         assert config[key] == again[key]
         assert value is None or config[key] == value
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_setting_is_accepted_and_used(name):
+    keys = read_yaml(str(properties_dir() / "setting" / f"{name}.yaml"))
+    labels = {"threshold": {"rating": 4}} if "clicks" in name else {}
+    config = Config("BST", "ml-100k", [properties_file(name, "setting")], labels, argv=[])
+    split = keys.pop("eval_args", {}).get("split")
+    assert split is None or config["eval_args"]["split"] == split
+    for key, value in keys.items():
+        assert value is None or config[key] == value or value.items() <= config[key].items()
 
 
 def test_every_model_has_a_search_space():

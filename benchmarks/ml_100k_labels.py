@@ -1,0 +1,35 @@
+"""Ratings of 4 and more of ml-100k as labels: BST beside RecBole's DIN, with the same columns and the same command.
+
+    python benchmarks/ml_100k_labels.py --work FOLDER [--seeds 2020 2021 2022] [--models BST DIN] [--threads 2]
+
+Split in order of time over all users: 80 % to learn from, 10 % to choose the epoch, 10 % to test. Writes
+`benchmarks/results/ml_100k_labels.md`.
+"""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks import accuracy  # noqa: E402
+
+RESULTS = accuracy.ROOT / "benchmarks" / "results" / "ml_100k_labels.md"
+COMMON = [
+    "--dataset=ml-100k", "--config_files=properties/setting/BST-clicks.yaml properties/setting/ml-100k-features.yaml",
+    "--threshold={'rating': 4}", "--epochs=10", "--stopping_step=3", "--learner=adam", "--learning_rate=0.001",
+]  # fmt: skip
+RUNS = {"BST": ["--model=BST"], "BST without time gaps": ["--model=BST", "--time_gap=none"], "DIN": ["--model=DIN"]}
+
+
+def main() -> None:
+    options = accuracy.arguments(__doc__.splitlines()[0], RUNS).parse_args()
+    results = accuracy.run_all(RUNS, COMMON, options)
+    table = accuracy.table(results, ["AUC", "GAUC", "LogLoss"], "AUC", RUNS)
+    RESULTS.write_text(
+        f"# ml-100k: is a rating 4 or more\n\n{table}\n\nCommon arguments: `{' '.join(COMMON)}`\n\n"
+        f"{accuracy.provenance(__file__, results, options)}"
+    )
+
+
+if __name__ == "__main__":
+    main()
