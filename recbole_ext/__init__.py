@@ -16,23 +16,25 @@ if importlib.util.find_spec("recbole") is None:
 if TYPE_CHECKING:
     from recbole_ext.config import Config, properties_file
     from recbole_ext.data import EventLogDataset, create_dataset, data_preparation
-    from recbole_ext.errors import InputError
+    from recbole_ext.errors import InputError, SearchError
     from recbole_ext.model import BST, MEANTIME, MODELS, LightSANs
     from recbole_ext.quick_start import load_data_and_model, run_recbole
     from recbole_ext.trainer import get_trainer
+    from recbole_ext.tuning import search
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "BST", "MEANTIME", "MODELS", "Config", "EventLogDataset", "InputError", "LightSANs", "create_dataset",
-    "data_preparation", "get_trainer", "load_data_and_model", "properties_file", "run_recbole",
+    "BST", "MEANTIME", "MODELS", "Config", "EventLogDataset", "InputError", "LightSANs", "SearchError",
+    "create_dataset", "data_preparation", "get_trainer", "load_data_and_model", "properties_file", "run_recbole",
+    "search",
 ]  # fmt: skip
 
 _HOMES = {
     "BST": "model", "MEANTIME": "model", "LightSANs": "model", "MODELS": "model", "Config": "config",
-    "properties_file": "config", "InputError": "errors",
+    "properties_file": "config", "InputError": "errors", "SearchError": "errors",
     "EventLogDataset": "data", "create_dataset": "data", "data_preparation": "data", "get_trainer": "trainer",
-    "load_data_and_model": "quick_start", "run_recbole": "quick_start",
+    "load_data_and_model": "quick_start", "run_recbole": "quick_start", "search": "tuning",
 }  # fmt: skip
 
 

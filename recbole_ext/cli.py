@@ -12,9 +12,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from recbole_ext import __version__
-from recbole_ext.errors import InputError
+from recbole_ext.errors import InputError, SearchError
 
 USAGE = """usage: recbole-ext [run] --model=MODEL [--dataset=NAME] [--key=value | --key value ...]
+       recbole-ext tune --model=MODEL [...]      search for hyper-parameters; see recbole-ext tune --help
 
 Train a model, choose its best epoch on validation data and evaluate that on test data.
 
@@ -30,7 +31,29 @@ Train a model, choose its best epoch on validation data and evaluate that on tes
 
 Exit status: 0 done, 1 failed while running, 2 the request was wrong, 130 interrupted, 143 terminated.
 """
-COMMANDS = ("run",)
+TUNE_USAGE = """usage: recbole-ext tune --model=MODEL [--dataset=NAME] [--option=value ...] [--key=value ...]
+
+Search for the keys that are best on the validation data, with Ray Tune, then test the best trial once. Keys that are
+given are settled; the search space changes the others.
+
+  --space=FILE             keys and what to try, in YAML or as RecBole's hyper.test; ours for our models
+  --num_samples=N          trials (20); with grids, for each point of the grid (1)
+  --scheduler=NAME         what stops trials early: asha (default), median, none
+  --search_alg=NAME        what proposes values: random (default), optuna, hyperopt
+  --grace_period=EPOCHS    no trial is stopped before (10, or a fifth of the epochs)
+  --time_budget=SECONDS    end with what there is by then
+  --cpus_per_trial=N --gpus_per_trial=N   fractions too; a GPU where there is one, and 1 CPU
+  --max_concurrent=N       trials at one time, at most
+  --address=auto           use the Ray cluster that this machine belongs to
+  --storage_path=FOLDER    where the search gets its folder (tune_results)
+  --keep_checkpoints=K     of the K best trials (1)
+  --resume[=FOLDER]        continue the newest search of this model and data set, or that one
+  --json=FILE --config_files="A B" --data_path=FOLDER --any_key=value   as without tune
+
+Its folder gets best.yaml (for --config_files), trials.csv, report.html and checkpoints/.
+Exit status: as without tune; 1 when no trial came to a result.
+"""
+COMMANDS = ("run", "tune")
 # how torch says it, as a RuntimeError
 LACK_OF_MEMORY = ("out of memory", "allocate memory", "Storage size calculation overflowed")
 
@@ -39,20 +62,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns its exit status."""
     argv = list(sys.argv[1:] if argv is None else argv)
     if "--help" in argv or "-h" in argv:
-        print(USAGE, end="")
+        print(TUNE_USAGE if argv[:1] == ["tune"] else USAGE, end="")
         return 0
     if "--version" in argv:
         print(f"recbole_ext {__version__}")
         return 0
+    command = _run
     try:
         if argv and not str(argv[0]).startswith("-"):
             if argv[0] not in COMMANDS:
                 raise InputError(f"there is no command '{argv[0]}'; commands: {', '.join(COMMANDS)}.")
+            command = {"run": _run, "tune": _tune}[argv[0]]
             argv = argv[1:]
         # deprecations inside RecBole are nothing a user can act on
         warnings.filterwarnings("ignore", category=FutureWarning)
         with _orderly_end():
-            return _run(argv)
+            return command(argv)
     except InputError as error:
         print(f"recbole-ext: {error}", file=sys.stderr)
         return 2
@@ -65,7 +90,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         # a full disk, a diverged model, too little memory: a traceback would tell nothing
         memory = isinstance(error, MemoryError) or any(word in str(error) for word in LACK_OF_MEMORY)
-        if not memory and not isinstance(error, (OSError, FloatingPointError)):
+        if not memory and not isinstance(error, (OSError, FloatingPointError, SearchError)):
             traceback.print_exc()
         print(f"recbole-ext: failed while running: {error}", file=sys.stderr)
         return 1
@@ -107,6 +132,33 @@ def _run(argv: Sequence[str]) -> int:
     argv = [f"--{key}" if value is True else f"--{key}={value}" for key, value in keys.items() if key != "model"]
     result = run_recbole(keys.get("model"), dataset, files, None, saved, argv=argv)
     print(table(result))
+    if target is not None:
+        write_json(result, target)
+    return 0
+
+
+def _tune(argv: Sequence[str]) -> int:
+    from recbole_ext.config.command_line import parse_arguments
+    from recbole_ext.tuning.options import NAMES
+
+    keys = parse_arguments(argv)
+    target = _json_file(keys.pop("json", None))
+    files = _words(keys.pop("config_files", ""))
+    options = {name: keys.pop(name) for name in (*NAMES, "space", "storage_path", "resume") if name in keys}
+    resume = options.pop("resume", False)
+    dataset = keys.pop("dataset", None) or (None if resume else _dataset_of(files, keys))
+    model = keys.pop("model", None)
+    if resume and (keys or files or "space" in options):
+        settled = next(iter([*keys, *files, "space"]))
+        raise InputError(f"'{settled}' is given, but a search that is resumed goes on as it was begun; leave it out.")
+
+    from recbole_ext.report import write_json
+    from recbole_ext.tuning import search
+    from recbole_ext.tuning.results import summary
+
+    argv = [f"--{key}" if value is True else f"--{key}={value}" for key, value in keys.items()]
+    result = search(model, dataset, files, None, resume=resume, argv=argv, **options)
+    print(summary(result))
     if target is not None:
         write_json(result, target)
     return 0

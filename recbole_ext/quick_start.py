@@ -61,7 +61,7 @@ def run_recbole(
     logger.info(data)
     train_data, valid_data, test_data = data_preparation(config, data)
     init_seed(config["seed"], config["reproducibility"])
-    network = _build(config, train_data)
+    network = build(config, train_data)
     logger.info(network)
     _log_flops(network, data, config)
 
@@ -121,13 +121,14 @@ def load_data_and_model(
     data = create_dataset(config)
     checkpoint.compare_data(state, data, config["data_path"], path)
     train_data, valid_data, test_data = data_preparation(config, data)
-    network = _build(config, train_data)
+    network = build(config, train_data)
     checkpoint.compare_keys(state, config, checkpoint.structure(network), path)
     checkpoint.load_weights(network, state, path)
     return config, network, data, train_data, valid_data, test_data
 
 
-def _build(config, train_data):
+def build(config, train_data):
+    """The model of `config`, freshly initialised on its device; `InputError` if it refuses a value."""
     try:
         return config.model_class(config, train_data._dataset).to(config["device"])
     except InputError:

@@ -136,6 +136,17 @@ class Config(RecBoleConfig):
         columns.settle_columns(final, self.given, self.model_class)
         return final
 
+    def fitted(self, key: str, value: Any) -> Any:
+        """A value that the key could take instead of its own, tidied as the configuration would.
+
+        Raises:
+            InputError: nothing reads the key, or the value is not of its kind.
+        """
+        known = known_keys(self.model_class, self.internal_config_dict) - DERIVED
+        if key not in known and not self["allow_unknown"]:
+            raise InputError(unknown_key_sentence(key, known, self.model))
+        return self._fit(key, value)
+
     def _fit(self, key: str, value: Any) -> Any:
         kind = kind_of(key, self.internal_config_dict.get(key), key in self.own_keys)
         if isinstance(value, str) and not kind.textual:
@@ -170,13 +181,15 @@ class Config(RecBoleConfig):
         super()._set_default_parameters()
         final["metrics"] = metrics
         checks.check_transform(final, self.model_class)
-        final["data_path"] = dataset_dir(
-            data_path, self.dataset, "data_path" in self.given, final["benchmark_filename"]
-        )
+        final["data_path"] = self._find_data(data_path)
         final["checkpoint_dir"] = absolute(final["checkpoint_dir"], "checkpoint_dir")
         if final["MODEL_TYPE"] == ModelType.SEQUENTIAL and final["eval_args"]["order"] != "TO":
             raise InputError(f"eval_args order is '{final['eval_args']['order']}'; sequential models need 'TO'.")
         sampling.check_supply(final, self.model_class)
+
+    def _find_data(self, data_path: str) -> str:
+        parts = self.final_config_dict["benchmark_filename"]
+        return dataset_dir(data_path, self.dataset, "data_path" in self.given, parts)
 
     def _init_device(self):
         final = self.final_config_dict

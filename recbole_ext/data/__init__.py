@@ -31,6 +31,13 @@ def create_dataset(config):
     Raises:
         InputError: the files or the filters are wrong; `topk` exceeds the catalogue.
     """
+    dataset = read_dataset(config)
+    fit_evaluation(config, dataset)
+    return dataset
+
+
+def read_dataset(config):
+    """`create_dataset` without what depends on the keys of evaluation: one data set can serve several runs."""
     own = importlib.import_module("recbole.data.dataset")
     ignored = [key for key in PICKLES if config[key]]
     if ignored:
@@ -44,9 +51,13 @@ def create_dataset(config):
             dataset = recbole.data.create_dataset(config)
     fields = ("USER_ID_FIELD", "ITEM_ID_FIELD", "TIME_FIELD", "LABEL_FIELD")
     dataset.digest = data_digest(dataset, [config[field] for field in fields])  # for checkpoints; splits keep it
+    return dataset
+
+
+def fit_evaluation(config, dataset) -> None:
+    """Hold `topk` against the catalogue, and the size of evaluation batches to `eval_memory_mb`."""
     check_catalogue(config, dataset.item_num)
     limit_eval_batch(config, dataset.item_num)
-    return dataset
 
 
 def data_preparation(config, dataset):

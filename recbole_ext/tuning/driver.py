@@ -1,0 +1,161 @@
+"""From a request to the best trial: `search` in Python, `recbole-ext tune` on the command line."""
+
+import difflib
+import os
+import tempfile
+from collections.abc import Sequence
+from datetime import datetime
+from logging import getLogger
+from pathlib import Path
+from typing import Any
+
+from recbole_ext.config import Config
+from recbole_ext.config.paths import absolute, writable_dir
+from recbole_ext.errors import InputError
+from recbole_ext.tuning import resources, results
+from recbole_ext.tuning.journal import REQUEST, Journal, Keeper
+from recbole_ext.tuning.options import NAMES, read_options
+from recbole_ext.tuning.plan import Plan, new_plan, stored_plan
+from recbole_ext.tuning.progress import progress
+from recbole_ext.tuning.schedulers import scheduler
+from recbole_ext.tuning.searchers import adaptive, listed
+from recbole_ext.tuning.trial import Request, run_trial
+
+FOLDER = "tune_results"
+LOST_MACHINES = 3  # times that a trial is begun again because its process or its machine went away
+
+
+def search(
+    model: str | type | None = None,
+    dataset: str | None = None,
+    config_file_list: Sequence[str] | None = None,
+    config_dict: dict[str, Any] | None = None,
+    space: str | dict[str, Any] | None = None,
+    storage_path: str = FOLDER,
+    resume: bool | str = False,
+    argv: Sequence[str] | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """Search for the hyper-parameters that are best on the validation data, then test the best trial once.
+
+    Args:
+        model, dataset, config_file_list, config_dict, argv: as in `run_recbole`. Keys in `config_dict` and `argv` are
+            settled; the space changes the others.
+        space: a YAML file, a file in the form of RecBole's `hyper.test`, or `{key: {way: values}}`; ours for the model
+            if left out. The ways are choice, uniform, loguniform, quniform, randint and grid.
+        storage_path: the folder in which the search gets a folder of its own.
+        resume: continue a search that was interrupted: its folder, or True for the newest of this model and data set.
+        options: `num_samples`, `scheduler` and others, see `recbole_ext.tuning.options.Options`.
+
+    Returns:
+        as `run_recbole`, of the best trial: `best_valid_score`, `valid_score_bigger`, `best_valid_result`,
+        `test_result`, `checkpoint`, `config`; and `trial` (its number), `keys` (its values), `trials` (a record of each
+        trial) and `folder`, which holds best.yaml, trials.csv and report.html.
+
+    Raises:
+        InputError: the request cannot be carried out as it stands; nothing has been started.
+        SearchError: no trial came to a result.
+    """
+    for name in options:
+        if name not in NAMES:
+            near = difflib.get_close_matches(name, NAMES, n=1)
+            raise InputError(f"search has no option '{name}'; {f'did you mean {near[0]}' if near else NAMES}.")
+    given = read_options(options)
+    if resume:
+        folder = _find(resume, storage_path, model, dataset)
+        plan = stored_plan(Journal(folder), model, dataset, given)
+    else:
+        plan = new_plan(model, Config(model, dataset, config_file_list, config_dict, argv), space, given)
+    resources.check_installed(plan.options)
+    if resume:
+        plan.compare_data()
+    else:
+        folder = _new_folder(storage_path, plan)
+        Journal(folder).begin(plan.as_plain())
+    print(f"{'resuming' if resume else 'starting'} the search in {folder}", flush=True)
+    _run(plan, Journal(folder))
+    return results.finish(plan, Journal(folder))
+
+
+def _new_folder(storage_path: str, plan: Plan) -> str:
+    if not isinstance(storage_path, (str, os.PathLike)) or not os.fspath(storage_path):
+        raise InputError(f"storage_path is {storage_path!r}; it should be the name of a folder.")
+    above = writable_dir(os.fspath(storage_path), "the search")
+    stem = f"{plan.name}-{plan.config.dataset}-{datetime.now():%Y%m%d-%H%M%S}"
+    number, name = 1, stem
+    while True:
+        try:
+            os.mkdir(os.path.join(above, name))
+            return os.path.join(above, name)
+        except FileExistsError:
+            number += 1
+            name = f"{stem}-{number}"
+
+
+def _find(resume: bool | str, storage_path: str, model: Any, dataset: str | None) -> str:
+    """The folder of the search to resume; `InputError` if there is none."""
+    if not isinstance(resume, bool):
+        return absolute(os.fspath(resume), "resume")
+    above = Path(absolute(storage_path, "storage_path"))
+    found = []
+    for file in above.glob(f"*/{REQUEST}"):
+        request = Journal(str(file.parent)).request()
+        wanted = {"model": getattr(model, "__name__", model), "dataset": dataset}
+        if all(value is None or request[key] == value for key, value in wanted.items()):
+            found.append(file.parent)
+    if not found:
+        what = " on ".join(str(getattr(one, "__name__", one)) for one in (model, dataset) if one is not None)
+        raise InputError(f"there is no search{f' of {what}' if what else ''} to resume in {above}; name its folder.")
+    return str(max(found, key=lambda folder: (folder / REQUEST).stat().st_mtime))
+
+
+# ---------------------------------------------------------------------- running
+
+
+def _run(plan: Plan, journal: Journal) -> None:
+    """Run the trials that have not ended yet."""
+    ended = journal.records()
+    numbers = {record["trial"] for record in ended}
+    if len(numbers) >= plan.total:
+        return
+    from ray import cloudpickle
+
+    size = len(cloudpickle.dumps(plan.data))
+    with resources.running(plan.options, size) as ray, tempfile.TemporaryDirectory(prefix="recbole-ext-") as scratch:
+        from ray import tune
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        each = resources.resources_of_a_trial(plan.options, plan.config, ray.nodes())
+        keys = {key: value for key, value in plan.keys.items() if key not in ("gpu_id", "use_gpu")}
+        keys["use_gpu"] = "GPU" in each
+        request = Request(plan.model, plan.config.dataset, keys, max(1, int(each["CPU"])))
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        keeper = ray.remote(Keeper).options(num_cpus=0, scheduling_strategy=here).remote(journal.folder)
+        metric, bigger, epochs = plan.config["valid_metric"], plan.mode == "max", plan.config["epochs"]
+        watch = progress(journal.folder, plan.total, metric, bigger, epochs, plan.options.keep_checkpoints)
+        if plan.points is not None:
+            left = [(n, point) for n, point in enumerate(plan.points, 1) if n not in numbers]
+            searcher, samples = listed(left, plan.mode), len(left)
+        else:
+            first, path = max(numbers, default=0) + 1, journal.path(f"{plan.options.search_alg}.state")
+            asked = (plan.options.search_alg, plan.space, plan.why_not(), first, path, plan.mode, plan.config["seed"])
+            searcher, samples = adaptive(*asked), plan.total - len(numbers)
+        trainable = tune.with_parameters(run_trial, request=request, data=plan.data, keeper=keeper)
+        tuner = tune.Tuner(
+            tune.with_resources(trainable, each),
+            tune_config=tune.TuneConfig(
+                num_samples=samples, search_alg=searcher,
+                scheduler=scheduler(plan.options, epochs, plan.mode, ended),
+                max_concurrent_trials=plan.options.max_concurrent, time_budget_s=plan.options.time_budget,
+            ),
+            run_config=tune.RunConfig(
+                name="ray", storage_path=scratch, verbose=0, callbacks=[watch],
+                failure_config=tune.FailureConfig(max_failures=LOST_MACHINES),
+            ),
+        )  # fmt: skip
+        level = getLogger("ray").level
+        getLogger("ray").setLevel("ERROR")
+        try:
+            tuner.fit()
+        finally:
+            getLogger("ray").setLevel(level)

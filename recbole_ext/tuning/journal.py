@@ -1,0 +1,130 @@
+"""The folder of a search: what was asked for, and one line for each trial that has ended.
+
+search.yaml          the request, from which the search can be resumed
+trials.jsonl         a line for each trial that has ended, written at once, so that it survives a crash
+checkpoints/         of the best trials
+best.yaml            keys of the best trial, for --config_files
+trials.csv           a row for each trial
+report.html          the same as pictures
+"""
+
+import json
+import os
+from typing import Any
+
+import yaml
+
+from recbole_ext.config.paths import writable_dir
+from recbole_ext.config.values import plain, read_yaml
+from recbole_ext.errors import InputError
+from recbole_ext.whole_file import write_whole
+
+REQUEST, TRIALS, CHECKPOINTS = "search.yaml", "trials.jsonl", "checkpoints"
+Record = dict[str, Any]
+
+
+class Journal:
+    """Reads and writes the folder of a search.
+
+    A record has `trial` (its number, from 1), `status` (`finished`, `stopped` early, or `failed`), `reason`, `keys`,
+    `best_score`, `best_epoch`, `best_metrics`, `epochs`, `seconds`, `machine` and `curve`: [epoch, score, loss] of each
+    validation.
+    """
+
+    def __init__(self, folder: str):
+        self.folder = folder
+
+    def path(self, *names: str) -> str:
+        return os.path.join(self.folder, *names)
+
+    # ------------------------------------------------------------------ the request
+
+    def begin(self, request: dict[str, Any]) -> None:
+        """Write down what is asked for; `InputError` if the folder holds a search already."""
+        if os.path.exists(self.path(REQUEST)):
+            raise InputError(f"{self.folder} holds a search already; continue it with --resume={self.folder}.")
+        writable_dir(self.path(CHECKPOINTS), "the search")
+        self.write_yaml(REQUEST, request)
+
+    def request(self) -> dict[str, Any]:
+        """What was asked for; `InputError` if the folder holds no search."""
+        if not os.path.isfile(self.path(REQUEST)):
+            raise InputError(f"there is no search to resume in {self.folder}: it has no {REQUEST}.")
+        found = read_yaml(self.path(REQUEST))
+        for key in ("model", "dataset", "keys", "space", "options", "data_digest"):
+            if key not in found:
+                raise InputError(f"{self.path(REQUEST)} has no '{key}'; start the search anew.")
+        return found
+
+    # ------------------------------------------------------------------ trials
+
+    def add(self, record: Record) -> None:
+        """Append a record; it is on the disk when this returns."""
+        text = json.dumps(plain(record), allow_nan=True) + "\n"
+        with open(self.path(TRIALS), "a+b") as file:
+            if file.tell() and not _ends_a_line(file):  # a crash cut the last line short
+                text = "\n" + text
+            file.write(text.encode())
+            file.flush()
+            os.fsync(file.fileno())
+
+    def records(self) -> list[Record]:
+        """All records, by number; a line that a crash cut short is none."""
+        found = {}
+        try:
+            with open(self.path(TRIALS), encoding="utf-8") as file:
+                lines = file.readlines()
+        except FileNotFoundError:
+            return []
+        for line in lines:
+            try:
+                record = json.loads(line)
+                found[record["trial"]] = record
+            except (ValueError, KeyError, TypeError):
+                continue
+        return [found[number] for number in sorted(found)]
+
+    # ------------------------------------------------------------------ checkpoints
+
+    def checkpoint(self, number: int) -> str:
+        return self.path(CHECKPOINTS, f"trial-{number:04d}.pth")
+
+    def drop_checkpoints(self, keep: set[int], running: set[int] | None = None) -> None:
+        """Remove the checkpoints of trials that have ended, but for those to keep."""
+        wanted = {os.path.basename(self.checkpoint(number)) for number in keep | (running or set())}
+        for name in os.listdir(self.path(CHECKPOINTS)):
+            if name.startswith("trial-") and name not in wanted:
+                os.unlink(self.path(CHECKPOINTS, name))
+
+    # ------------------------------------------------------------------ files
+
+    def write(self, name: str, text: str) -> str:
+        with write_whole(self.path(name)) as file:
+            file.write(text.encode())
+        return self.path(name)
+
+    def write_yaml(self, name: str, values: dict[str, Any], comment: str = "") -> str:
+        text = yaml.safe_dump(plain(values), sort_keys=False, allow_unicode=True, default_flow_style=None, width=1000)
+        return self.write(name, comment + text)
+
+
+def _ends_a_line(file: Any) -> bool:
+    file.seek(-1, os.SEEK_END)
+    return file.read(1) == b"\n"
+
+
+def ranked(records: list[Record], bigger: bool) -> list[Record]:
+    """The trials that came to a result, best first; of equals the earlier one."""
+    good = [record for record in records if record["status"] != "failed" and record["best_score"] is not None]
+    return sorted(good, key=lambda record: (-record["best_score"] if bigger else record["best_score"], record["trial"]))
+
+
+class Keeper:
+    """Receives checkpoints from whatever machine a trial runs on, and writes them to the folder of the search."""
+
+    def __init__(self, folder: str):
+        self.journal = Journal(folder)
+
+    def store(self, number: int, content: bytes) -> None:
+        with write_whole(self.journal.checkpoint(number)) as file:
+            file.write(content)

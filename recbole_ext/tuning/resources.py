@@ -1,0 +1,119 @@
+"""Starting Ray or joining a cluster, and what a trial takes of it."""
+
+import contextlib
+import importlib
+import importlib.util
+import logging
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from recbole_ext.errors import InputError
+from recbole_ext.tuning.options import Options
+
+OLDEST = "2.45"
+ENVIRONMENT = {
+    # results are kept by the journal; the report of a failure has no score on purpose; SIGINT ends the search
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",
+    # a trial without a GPU sees none, on every version of Ray; nothing is sent to Ray's makers
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
+
+
+def check_installed(options: Options) -> None:
+    """See to it that Ray and what `search_alg` needs are there; `InputError` with the command that installs them."""
+    if importlib.util.find_spec("ray") is None:
+        raise InputError(f'the search needs Ray, which is not installed; run: pip install "ray[tune]>={OLDEST}"')
+    import ray
+
+    if [int(part) for part in ray.__version__.split(".")[:2]] < [int(part) for part in OLDEST.split(".")]:
+        raise InputError(
+            f'the search needs Ray {OLDEST}, not {ray.__version__}; run: pip install "ray[tune]>={OLDEST}"'
+        )
+    name = options.search_alg
+    if name != "random" and importlib.util.find_spec(name) is None:
+        raise InputError(f"search_alg is {name}, a package that is not installed; run: pip install {name}")
+    try:
+        importlib.import_module("ray.tune")
+    except ImportError as error:
+        reason = str(error).strip().splitlines()[0]
+        raise InputError(f'Ray Tune cannot be imported ({reason}); run: pip install "ray[tune]>={OLDEST}"') from error
+
+
+@contextlib.contextmanager
+def running(options: Options, data_bytes: int) -> Iterator[Any]:
+    """Ray, started for this block or joined.
+
+    Args:
+        options: of the search.
+        data_bytes: size of what all trials share, for the size of the object store.
+
+    Raises:
+        InputError: there is no cluster at the address.
+    """
+    import ray
+
+    with _environment():
+        if ray.is_initialized():  # the program that called us has its own
+            yield ray
+            return
+        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+        try:
+            if options.address is None:
+                store = 256 * 2**20 + 3 * data_bytes  # the data, and checkpoints on their way
+                ray.init("local", include_dashboard=False, object_store_memory=store, **quiet)
+            else:
+                ray.init(options.address, **quiet)
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            text = str(error).strip().splitlines()[0]
+            raise InputError(f"address is '{options.address}', where no Ray cluster answers: {text}") from error
+        try:
+            yield ray
+        finally:
+            ray.shutdown()
+
+
+@contextlib.contextmanager
+def _environment() -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in ENVIRONMENT}
+    os.environ.update(ENVIRONMENT)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value
+
+
+def resources_of_a_trial(options: Options, config: Any, nodes: list[dict[str, Any]]) -> dict[str, float]:
+    """CPUs and GPUs that a trial takes.
+
+    Args:
+        options: of the search.
+        config: of the model; with `use_gpu: False` a trial takes no GPU.
+        nodes: what `ray.nodes()` returns.
+
+    Raises:
+        InputError: no machine of the cluster has as much.
+    """
+    machines = [node["Resources"] for node in nodes if node["Alive"]]
+    most = {kind: max((machine.get(kind, 0) for machine in machines), default=0) for kind in ("CPU", "GPU")}
+    gpus = options.gpus_per_trial
+    if gpus and not config["use_gpu"]:
+        raise InputError(f"gpus_per_trial is {gpus:g}, but use_gpu is False; leave one of them out.")
+    if gpus is None:
+        gpus = 1 if most["GPU"] >= 1 and config["use_gpu"] else 0
+    wanted = {"CPU": options.cpus_per_trial, "GPU": gpus}
+    for kind, amount in wanted.items():
+        if amount > most[kind]:
+            machine = "this machine" if len(machines) == 1 else f"the largest of {len(machines)} machines"
+            raise InputError(f"{kind.lower()}s_per_trial is {amount:g}, but {machine} has {most[kind]:g} {kind}s.")
+    if not any(all(machine.get(kind, 0) >= amount for kind, amount in wanted.items()) for machine in machines):
+        raise InputError(f"no machine has {wanted['CPU']:g} CPUs and {wanted['GPU']:g} GPUs together; ask for less.")
+    if gpus > 1:
+        raise InputError(f"gpus_per_trial is {gpus:g}, but a trial trains on one GPU; give at most 1.")
+    return {kind: amount for kind, amount in wanted.items() if amount}

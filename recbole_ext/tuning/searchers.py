@@ -1,0 +1,158 @@
+"""What proposes the next point: a list that was drawn before, or Optuna or HyperOpt through Ray's interfaces."""
+
+import contextlib
+import logging
+import os
+import pickle
+import warnings
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from recbole_ext.tuning.points import Check, Point
+from recbole_ext.tuning.space import Space
+
+SCORE = "best_score"  # of a trial, up to the epoch it has come to
+TRIES = 200
+
+
+class Listed:
+    """Proposes the points of a list, one after the other.
+
+    Args:
+        points: numbers of trials and their points.
+    """
+
+    def __init__(self, points: list[tuple[int, Point]], mode: str):
+        super().__init__(metric=SCORE, mode=mode)  # type: ignore[call-arg]
+        self.points = list(points)
+
+    def set_search_properties(self, metric, mode, config, **spec) -> bool:
+        return True  # they are known
+
+    def suggest(self, trial_id: str) -> Any:
+        if not self.points:
+            return type(self).FINISHED  # type: ignore[attr-defined]
+        number, keys = self.points.pop(0)
+        return {"number": number, "keys": keys}
+
+    def on_trial_complete(self, trial_id, result=None, error=False) -> None:
+        pass
+
+    def save(self, path: str) -> None:
+        """Ray saves searchers now and then; the journal knows what has ended."""
+
+    def restore(self, path: str) -> None:
+        pass
+
+
+class Adaptive:
+    """Proposes what another algorithm does, values that are not possible together left out.
+
+    Args:
+        inner: Ray's interface to the algorithm; it deals with places in the list of values where there is one.
+        space: keys and domains.
+        why_not: says why a point is not possible; then the algorithm hears of a failure and is asked again.
+        first: number of the next trial.
+        path: where the algorithm's state is kept, for a search that is resumed.
+    """
+
+    def __init__(self, inner: Any, space: Space, why_not: Check, first: int, path: str, mode: str):
+        super().__init__(metric=SCORE, mode=mode)  # type: ignore[call-arg]
+        self.inner, self.space, self.why_not, self.number, self.path = inner, space, why_not, first, path
+        if os.path.exists(path):
+            inner.restore(path)
+
+    def set_search_properties(self, metric, mode, config, **spec) -> bool:
+        return True
+
+    def suggest(self, trial_id: str) -> Any:
+        for attempt in range(TRIES):
+            name = f"{trial_id}-{attempt}" if attempt else trial_id
+            proposal = self.inner.suggest(name)
+            if proposal is None:  # it waits for results
+                return None
+            keys = decode(self.space, proposal)
+            if not self.why_not(keys):
+                self.names[trial_id] = name
+                self.number += 1
+                return {"number": self.number - 1, "keys": keys}
+            self.inner.on_trial_complete(name, error=True)
+        return type(self).FINISHED  # type: ignore[attr-defined]
+
+    @property
+    def names(self) -> dict[str, str]:
+        """What the algorithm knows trials by."""
+        return self.__dict__.setdefault("_names", {})
+
+    def on_trial_complete(self, trial_id, result=None, error=False) -> None:
+        failed = error or not result or SCORE not in result
+        name = self.names.pop(trial_id, trial_id)
+        self.inner.on_trial_complete(name, None if failed else {SCORE: result[SCORE]}, error=failed)
+        with contextlib.suppress(pickle.PicklingError, AttributeError, TypeError):
+            self.inner.save(self.path)
+
+    def save(self, path: str) -> None:
+        pass
+
+    def restore(self, path: str) -> None:
+        pass
+
+
+def encode(space: Space) -> dict[str, Any]:
+    """The space in Ray's terms; where values can be counted, the place of the value in their list."""
+    from ray import tune
+
+    found: dict[str, Any] = {}
+    for key, domain in space.items():
+        if domain.members is None:
+            found[key] = getattr(tune, domain.way)(*map(float, domain.values))
+        elif domain.way in ("choice", "grid"):
+            found[key] = tune.choice(list(range(len(domain.members))))
+        else:
+            found[key] = tune.randint(0, len(domain.members))
+    return found
+
+
+def decode(space: Space, proposal: dict[str, Any]) -> Point:
+    """The values that a proposal in Ray's terms means."""
+    from recbole_ext.tuning.space import rounded
+
+    return {
+        key: rounded(proposal[key], *domain.values) if domain.members is None else domain.members[int(proposal[key])]
+        for key, domain in space.items()
+    }
+
+
+def listed(points: list[tuple[int, Point]], mode: str) -> Any:
+    """A searcher of Ray for points that are known."""
+    return _for_ray(Listed)(points, mode)
+
+
+def adaptive(
+    name: str, space: Space, why_not: Callable[[Point], str], first: int, path: str, mode: str, seed: int
+) -> Any:
+    """A searcher of Ray that lets Optuna (TPE) or HyperOpt (TPE) propose."""
+    inner: Any
+    if name == "optuna":
+        import optuna
+        from ray.tune.search.optuna import OptunaSearch
+
+        logging.getLogger("optuna").setLevel(logging.ERROR)
+        sampler = optuna.samplers.TPESampler(seed=seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            inner = OptunaSearch(OptunaSearch.convert_search_space(encode(space)), SCORE, mode, sampler=sampler)
+    else:
+        from ray.tune.search.hyperopt import HyperOptSearch
+
+        ways = HyperOptSearch.convert_search_space(encode(space))
+        inner = HyperOptSearch(ways, SCORE, mode, random_state_seed=seed % 2**31, n_initial_points=5)
+    return _for_ray(Adaptive)(inner, space, why_not, first, path, mode)
+
+
+@cache
+def _for_ray(mixin: type) -> type:
+    from ray.tune.search import Searcher
+
+    return type(mixin.__name__, (mixin, Searcher), {"__doc__": mixin.__doc__})

@@ -1,0 +1,129 @@
+"""One trial: train with a point of the space and report every validation. Runs in a worker process of Ray."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from recbole.utils import init_seed
+
+from recbole_ext.config import Config
+from recbole_ext.data.shared import SharedData
+from recbole_ext.quick_start import build
+from recbole_ext.trainer import get_trainer
+
+Report = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What all trials of a search share.
+
+    Attributes:
+        model: name or class.
+        dataset: name of the data set.
+        keys: what the user gave, with absolute paths.
+        threads: of one trial.
+    """
+
+    model: str | type
+    dataset: str
+    keys: dict[str, Any] = field(default_factory=dict)
+    threads: int = 1
+
+
+class TrialConfig(Config):
+    """The configuration of a trial whose data came through Ray: its machine need not have the files."""
+
+    def _find_data(self, data_path):
+        return data_path
+
+
+def train(
+    point: dict[str, Any], request: Request, data: SharedData, folder: str, report: Report, keep: Callable[[str], None]
+) -> None:
+    """Train a model and report each validation.
+
+    The test data is never looked at: its loader is dropped as soon as it has been made.
+
+    Args:
+        point: keys and values of this trial.
+        request: what it shares with the others.
+        data: read and split already. Where the point changes a key it depends on, the files are read again.
+        folder: a folder of this trial's own.
+        report: receives, after each validation, `epoch` (from 1), `score` (of `valid_metric`), `best_score` so far,
+            `metrics` (all of them) and `loss` (of training).
+        keep: receives the path of the checkpoint whenever a better one has been written, before the report.
+
+    Raises:
+        InputError: the model or the data refuse the point.
+        FloatingPointError: training has diverged.
+    """
+    torch.set_num_threads(request.threads)
+    keys = {**request.keys, **point, "checkpoint_dir": folder, "show_progress": False}
+    config_class = TrialConfig if _fits(data, point) else Config
+    config = config_class(request.model, request.dataset, None, keys, argv=[])
+    init_seed(config["seed"], config["reproducibility"])
+    data = data if _fits(data, point) else SharedData(config)
+    train_data, valid_data, _ = data.loaders(config)
+    init_seed(config["seed"], config["reproducibility"])
+    trainer = get_trainer(config)(config, build(config, train_data))
+    best: list[float] = []
+
+    def after_validation(epoch: int, score: float) -> None:
+        if not best or trainer.best_valid_score != best[-1]:
+            best.append(trainer.best_valid_score)
+            keep(trainer.saved_model_file)
+            os.unlink(trainer.saved_model_file)  # a trial that is stopped early could not do it at its end
+        loss = trainer.train_loss_dict.get(epoch)
+        report({
+            "epoch": epoch + 1, "score": float(score), "best_score": float(trainer.best_valid_score),
+            "metrics": dict(trainer.last_result or {}),
+            "loss": float(sum(loss) if isinstance(loss, (tuple, list)) else loss or 0.0),
+        })  # fmt: skip
+
+    trainer.fit(train_data, valid_data, verbose=False, saved=True, callback_fn=after_validation)
+    trainer.tensorboard.close()
+
+
+def _fits(data: SharedData, point: dict[str, Any]) -> bool:
+    # a random split is drawn with the seed; where order is by time the seed has no part in it
+    order = data.dataset.config["eval_args"]["order"]
+    return not (point.keys() & (data.keys | ({"seed"} if order == "RO" else set())))
+
+
+def run_trial(setup: dict[str, Any], request: Request, data: SharedData, keeper: Any) -> None:
+    """What Ray calls, in a folder of the trial's own. Failures are reported and not raised.
+
+    Ray runs a trial again when it raises; that is right when a machine is lost, and useless when training diverges.
+    """
+    import ray
+    from ray import tune
+
+    last: dict[str, Any] = {}
+
+    def report(found: dict[str, Any]) -> None:
+        last.update(found)
+        tune.report(found)
+
+    def keep(path: str) -> None:
+        with open(path, "rb") as file:
+            ray.get(keeper.store.remote(setup["number"], file.read()))
+
+    failure = ""
+    try:
+        train(setup["keys"], request, data, os.getcwd(), report, keep)
+    except Exception as error:
+        failure = reason(error)
+    if not failure and not last:
+        failure = "training ended without a validation."
+    tune.report({"failed": failure} if failure else {**last, "ended": True})
+
+
+def reason(error: BaseException) -> str:
+    """One line that says why a trial failed."""
+    lines = str(error).strip().splitlines()
+    text = lines[0] if lines else "no message"
+    known = isinstance(error, (ValueError, OSError, FloatingPointError))
+    return text if known else f"{type(error).__name__}: {text}"
