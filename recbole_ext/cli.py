@@ -146,11 +146,9 @@ def _tune(argv: Sequence[str]) -> int:
     files = _words(keys.pop("config_files", ""))
     options = {name: keys.pop(name) for name in (*NAMES, "space", "storage_path", "resume") if name in keys}
     resume = options.pop("resume", False)
-    dataset = keys.pop("dataset", None) or (None if resume else _dataset_of(files, keys))
-    model = keys.pop("model", None)
-    if resume and (keys or files or "space" in options):
-        settled = next(iter([*keys, *files, "space"]))
-        raise InputError(f"'{settled}' is given, but a search that is resumed goes on as it was begun; leave it out.")
+    model, dataset = keys.pop("model", None), keys.pop("dataset", None)
+    if dataset is None and (keys or files or not resume):
+        dataset = _dataset_of(files, keys)
 
     from recbole_ext.report import write_json
     from recbole_ext.tuning import search

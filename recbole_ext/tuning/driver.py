@@ -15,7 +15,7 @@ from recbole_ext.errors import InputError
 from recbole_ext.tuning import resources, results
 from recbole_ext.tuning.journal import REQUEST, Journal, Keeper
 from recbole_ext.tuning.options import NAMES, read_options
-from recbole_ext.tuning.plan import Plan, new_plan, stored_plan
+from recbole_ext.tuning.plan import Plan, compare, new_plan, stored_plan
 from recbole_ext.tuning.progress import progress
 from recbole_ext.tuning.schedulers import scheduler
 from recbole_ext.tuning.searchers import adaptive, listed
@@ -61,35 +61,32 @@ def search(
             near = difflib.get_close_matches(name, NAMES, n=1)
             raise InputError(f"search has no option '{name}'; {f'did you mean {near[0]}' if near else NAMES}.")
     given = read_options(options)
-    if resume:
-        folder = _find(resume, storage_path, model, dataset)
-        plan = stored_plan(Journal(folder), model, dataset, given)
-    else:
+    more = bool(config_file_list or config_dict or argv or space)
+    if not resume:
         plan = new_plan(model, Config(model, dataset, config_file_list, config_dict, argv), space, given)
-    resources.check_installed(plan.options)
-    if resume:
-        plan.compare_data()
     else:
-        folder = _new_folder(storage_path, plan)
-        Journal(folder).begin(plan.as_plain())
-    print(f"{'resuming' if resume else 'starting'} the search in {folder}", flush=True)
-    _run(plan, Journal(folder))
-    return results.finish(plan, Journal(folder))
+        journal = Journal(_find(resume, storage_path, model, dataset))
+        if more:  # the same request again is welcome
+            compare(journal, Config(model, dataset, config_file_list, config_dict, argv), space)
+        plan = stored_plan(journal, model, dataset, given)
+    resources.check_installed(plan.options)
+    if not resume:
+        journal = Journal(_new_folder(storage_path, plan))
+    _run(plan, journal, bool(resume))
+    return results.finish(plan, journal)
 
 
 def _new_folder(storage_path: str, plan: Plan) -> str:
+    """The path of a folder that is not there yet."""
     if not isinstance(storage_path, (str, os.PathLike)) or not os.fspath(storage_path):
         raise InputError(f"storage_path is {storage_path!r}; it should be the name of a folder.")
     above = writable_dir(os.fspath(storage_path), "the search")
-    stem = f"{plan.name}-{plan.config.dataset}-{datetime.now():%Y%m%d-%H%M%S}"
-    number, name = 1, stem
-    while True:
-        try:
-            os.mkdir(os.path.join(above, name))
-            return os.path.join(above, name)
-        except FileExistsError:
-            number += 1
-            name = f"{stem}-{number}"
+    stem = os.path.join(above, f"{plan.name}-{plan.config.dataset}-{datetime.now():%Y%m%d-%H%M%S}")
+    number, folder = 1, stem
+    while os.path.exists(folder):
+        number += 1
+        folder = f"{stem}-{number}"
+    return folder
 
 
 def _find(resume: bool | str, storage_path: str, model: Any, dataset: str | None) -> str:
@@ -112,20 +109,24 @@ def _find(resume: bool | str, storage_path: str, model: Any, dataset: str | None
 # ---------------------------------------------------------------------- running
 
 
-def _run(plan: Plan, journal: Journal) -> None:
+def _run(plan: Plan, journal: Journal, resume: bool) -> None:
     """Run the trials that have not ended yet."""
+    import ray
+    from ray import cloudpickle, tune
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
     ended = journal.records()
     numbers = {record["trial"] for record in ended}
-    if len(numbers) >= plan.total:
+    if resume and len(numbers) >= plan.total:
         return
-    from ray import cloudpickle
-
     size = len(cloudpickle.dumps(plan.data))
-    with resources.running(plan.options, size) as ray, tempfile.TemporaryDirectory(prefix="recbole-ext-") as scratch:
-        from ray import tune
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-        each = resources.resources_of_a_trial(plan.options, plan.config, ray.nodes())
+    with (
+        resources.running(plan.options, plan.config, size) as each,
+        tempfile.TemporaryDirectory(prefix="recbole-ext-") as scratch,
+    ):
+        if not resume:
+            journal.begin(plan.as_plain())
+        print(f"{'resuming' if resume else 'starting'} the search in {journal.folder}", flush=True)
         keys = {key: value for key, value in plan.keys.items() if key not in ("gpu_id", "use_gpu")}
         keys["use_gpu"] = "GPU" in each
         request = Request(plan.model, plan.config.dataset, keys, max(1, int(each["CPU"])))

@@ -69,7 +69,7 @@ class Journal:
             os.fsync(file.fileno())
 
     def records(self) -> list[Record]:
-        """All records, by number; a line that a crash cut short is none."""
+        """All records, in the order in which the trials ended; a line that a crash cut short is none."""
         found = {}
         try:
             with open(self.path(TRIALS), encoding="utf-8") as file:
@@ -82,7 +82,7 @@ class Journal:
                 found[record["trial"]] = record
             except (ValueError, KeyError, TypeError):
                 continue
-        return [found[number] for number in sorted(found)]
+        return list(found.values())
 
     # ------------------------------------------------------------------ checkpoints
 

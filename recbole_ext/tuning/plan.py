@@ -30,7 +30,6 @@ class Plan:
         self.model, self.config, self.keys = model, config, keys
         self.space, self.options, self.points = space, options, points
         self.data = SharedData(config)
-        self.digest: str = ""
         self._check_validation()
 
     def _check_validation(self) -> None:
@@ -56,13 +55,6 @@ class Plan:
 
     def why_not(self) -> "WhyNot":
         return WhyNot(self.model, self.config.dataset, self.keys)
-
-    def compare_data(self) -> None:
-        if self.digest != self.data.dataset.digest:
-            raise InputError(
-                f"the events of {self.config['data_path']} have changed since the search was started; trials on other "
-                f"data cannot be compared, so start a new search."
-            )
 
     def as_plain(self) -> dict[str, Any]:
         return {
@@ -91,6 +83,30 @@ class WhyNot:
 
 
 def new_plan(model: Any, config: Config, space: Any, given: dict[str, Any]) -> Plan:
+    """The plan of a request.
+
+    Args:
+        model: name or class, or None if the keys name it.
+        config: made of the request.
+        space: as `read_space` takes it.
+        given: options, checked.
+
+    Raises:
+        InputError: something in it is wrong.
+    """
+    domains, source, keys = _settle(config, space)
+    model = model if model is not None else config.external_config_dict.get("model")
+    options = Options(**{"num_samples": drawing.default_samples(domains), **given})
+    seed, why_not = config["seed"], WhyNot(model, config.dataset, keys)
+    drawing.check_values(domains, source, why_not, seed)
+    found = None
+    if options.search_alg == "random":
+        found = drawing.points(domains, options.num_samples or 1, why_not, seed)
+    return Plan(model, config, keys, domains, options, found)
+
+
+def _settle(config: Config, space: Any) -> tuple[Space, str, dict[str, Any]]:
+    """The space, the name of its source, and the keys that all trials share."""
     entries, source = read_space(space, config["model"])
     domains = check_space(entries, source, config)
     keys = {key: value for key, value in config.external_config_dict.items() if key not in domains}
@@ -98,37 +114,46 @@ def new_plan(model: Any, config: Config, space: Any, given: dict[str, Any]) -> P
         keys.pop(key, None)
     if not Path(config["data_path"]).is_relative_to(Path(recbole.__file__).parent):  # what comes with it is found
         keys["data_path"] = config["data_path"]
-    keys["seed"] = config["seed"]
-    if "seed" in domains:
-        del keys["seed"]
-    model = model if model is not None else config.external_config_dict.get("model")
-    given.setdefault("num_samples", drawing.default_samples(domains))
-    options, seed, why_not = Options(**given), config["seed"], WhyNot(model, config.dataset, keys)
-    drawing.check_values(domains, source, why_not, seed)
-    found = None
-    if options.search_alg == "random":
-        found = drawing.points(domains, given["num_samples"], why_not, seed)
-    return Plan(model, config, keys, domains, options, found)
+    if "seed" not in domains:
+        keys["seed"] = config["seed"]
+    return domains, source, keys
 
 
 def stored_plan(journal: Journal, model: Any, dataset: str | None, given: dict[str, Any]) -> Plan:
-    """The plan of a search that was begun, with the machine's part of the options as given now."""
+    """The plan of a search that was begun, with the machine's part of the options as given now.
+
+    Raises:
+        InputError: it was begun for another model or data set, or with other options; or the data have changed.
+    """
     request = journal.request()
+    began = f"but the search in {journal.folder} was begun with"
     for name, now in {"model": getattr(model, "__name__", model), "dataset": dataset}.items():
         if now is not None and now != request[name]:
-            raise InputError(
-                f"{name} is {now}, but the search in {journal.folder} is of {request[name]}; leave it out."
-            )
+            raise InputError(f"{name} is {now}, {began} {request[name]}; leave it out.")
     for name, value in given.items():
         if name not in OF_THE_MACHINE and value != request["options"].get(name):
-            raise InputError(
-                f"{name} is {value}, but the search in {journal.folder} was started with "
-                f"{request['options'].get(name)}; leave it out."
-            )
+            raise InputError(f"{name} is {value}, {began} {request['options'].get(name)}; leave it out.")
     options = Options(**{**read_options(request["options"]), **given})
-    config = Config(model or request["model"], request["dataset"], None, request["keys"], argv=[])
-    unsettled = Config(model or request["model"], request["dataset"], None, None, argv=[])
-    space = check_space(request["space"], f"the space of {journal.path(REQUEST)}", unsettled)
-    plan = Plan(model or request["model"], config, request["keys"], space, options, request.get("points"))
-    plan.digest = request["data_digest"]
+    model = model if model is not None else request["model"]
+    config = Config(model, request["dataset"], None, request["keys"], argv=[])
+    space = check_space(request["space"], f"the space of {journal.path(REQUEST)}", config)
+    plan = Plan(model, config, request["keys"], space, options, request.get("points"))
+    if request["data_digest"] != plan.data.dataset.digest:
+        raise InputError(
+            f"the events of {config['data_path']} have changed since the search was begun; trials on other data "
+            f"cannot be compared, so start a new search."
+        )
     return plan
+
+
+def compare(journal: Journal, config: Config, space: Any) -> None:
+    """Hold what is given along with a search to resume against what it was begun with; `InputError` if it differs."""
+    request = journal.request()
+    domains, _, keys = _settle(config, space)
+    begun = f"but the search in {journal.folder} was begun with"
+    for key, now in plain(keys).items():
+        if now != request["keys"].get(key):
+            was = repr(request["keys"][key]) if key in request["keys"] else "none"
+            raise InputError(f"{key} is {now!r}, {begun} {was}; leave it out.")
+    if space is not None and {key: plain(domain.as_plain()) for key, domain in domains.items()} != request["space"]:
+        raise InputError(f"the search space is another, {begun} the one in its {REQUEST}; leave it out.")

@@ -57,7 +57,7 @@ class Progress:
         number = trial.config["number"]
         record = self.running.pop(number, None) or _fresh(trial.config)
         if record["status"] == "running":
-            record["status"] = "stopped"
+            record["status"] = "stopped" if record["epochs"] < self.epochs else "finished"
         if record["best_score"] is None and record["status"] == "stopped":
             return  # it had no time for a single validation, and has no result
         self._end(record)

@@ -4,9 +4,13 @@ import contextlib
 import importlib
 import importlib.util
 import logging
+import math
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
+
+import torch
 
 from recbole_ext.errors import InputError
 from recbole_ext.tuning.options import Options
@@ -17,6 +21,8 @@ ENVIRONMENT = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
     "TUNE_DISABLE_SIGINT_HANDLER": "1",
+    # without it Ray announces itself in a box
+    "RAY_AIR_NEW_OUTPUT": "0",
     # a trial without a GPU sees none, on every version of Ray; nothing is sent to Ray's makers
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -43,37 +49,60 @@ def check_installed(options: Options) -> None:
         raise InputError(f'Ray Tune cannot be imported ({reason}); run: pip install "ray[tune]>={OLDEST}"') from error
 
 
+def this_machine() -> dict[str, float]:
+    """CPUs that this process may use, within the limits of a container, and GPUs that torch can."""
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with contextlib.suppress(OSError, ValueError):
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        cpus = min(cpus, math.ceil(int(quota) / int(period)))  # ValueError: "max", no limit
+    return {"CPU": cpus, "GPU": torch.cuda.device_count()}
+
+
 @contextlib.contextmanager
-def running(options: Options, data_bytes: int) -> Iterator[Any]:
+def running(options: Options, config: Any, data_bytes: int) -> Iterator[dict[str, float]]:
     """Ray, started for this block or joined.
 
     Args:
         options: of the search.
+        config: of the model.
         data_bytes: size of what all trials share, for the size of the object store.
 
+    Yields:
+        CPUs and GPUs that a trial takes.
+
     Raises:
-        InputError: there is no cluster at the address.
+        InputError: there is no cluster at the address, or not what a trial is to take.
     """
     import ray
 
     with _environment():
         if ray.is_initialized():  # the program that called us has its own
-            yield ray
+            yield of_a_trial(options, config, _machines(ray))
             return
         quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
         try:
             if options.address is None:
+                here = this_machine()
+                of_a_trial(options, config, [here])  # before seconds are spent on starting
                 store = 256 * 2**20 + 3 * data_bytes  # the data, and checkpoints on their way
-                ray.init("local", include_dashboard=False, object_store_memory=store, **quiet)
+                numbers: dict[str, Any] = {"num_cpus": int(here["CPU"]), "num_gpus": int(here["GPU"])}
+                ray.init("local", include_dashboard=False, object_store_memory=store, **numbers, **quiet)
             else:
                 ray.init(options.address, **quiet)
+        except InputError:
+            raise
         except (ConnectionError, ValueError, RuntimeError) as error:
-            text = str(error).strip().splitlines()[0]
-            raise InputError(f"address is '{options.address}', where no Ray cluster answers: {text}") from error
+            text = str(error).strip().splitlines()[0].partition(". ")[0].rstrip(".")
+            where = f"address is '{options.address}', where no Ray cluster answers" if options.address else "Ray"
+            raise InputError(f"{where}: {text}.") from error
         try:
-            yield ray
+            yield of_a_trial(options, config, _machines(ray))
         finally:
             ray.shutdown()
+
+
+def _machines(ray: Any) -> list[dict[str, float]]:
+    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
 
 
 @contextlib.contextmanager
@@ -89,18 +118,17 @@ def _environment() -> Iterator[None]:
                 os.environ[name] = value
 
 
-def resources_of_a_trial(options: Options, config: Any, nodes: list[dict[str, Any]]) -> dict[str, float]:
+def of_a_trial(options: Options, config: Any, machines: list[dict[str, float]]) -> dict[str, float]:
     """CPUs and GPUs that a trial takes.
 
     Args:
         options: of the search.
         config: of the model; with `use_gpu: False` a trial takes no GPU.
-        nodes: what `ray.nodes()` returns.
+        machines: what each of them has.
 
     Raises:
         InputError: no machine of the cluster has as much.
     """
-    machines = [node["Resources"] for node in nodes if node["Alive"]]
     most = {kind: max((machine.get(kind, 0) for machine in machines), default=0) for kind in ("CPU", "GPU")}
     gpus = options.gpus_per_trial
     if gpus and not config["use_gpu"]:

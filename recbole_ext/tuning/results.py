@@ -12,11 +12,12 @@ from recbole_ext.errors import SearchError
 from recbole_ext.quick_start import load_data_and_model
 from recbole_ext.trainer import get_trainer
 from recbole_ext.tuning.journal import Journal, Record, ranked
+from recbole_ext.tuning.page import page
 
 if TYPE_CHECKING:
     from recbole_ext.tuning.plan import Plan
 
-BEST, TABLE = "best.yaml", "trials.csv"
+BEST, TABLE, REPORT = "best.yaml", "trials.csv", "report.html"
 
 
 def finish(plan: "Plan", journal: Journal) -> dict[str, Any]:
@@ -26,9 +27,10 @@ def finish(plan: "Plan", journal: Journal) -> dict[str, Any]:
         SearchError: no trial came to a result; the message has the reasons.
     """
     records = journal.records()
-    write_table(journal, records, list(plan.space))
+    write_table(journal, sorted(records, key=lambda record: record["trial"]), list(plan.space))
     best = ranked(records, plan.mode == "max")
     if not best:
+        write_report(plan, journal, records, None)
         raise SearchError(no_result(records, plan))
     journal.drop_checkpoints({record["trial"] for record in best[: plan.options.keep_checkpoints]})
     first = best[0]
@@ -41,6 +43,7 @@ def finish(plan: "Plan", journal: Journal) -> dict[str, Any]:
     journal.write_yaml(BEST, {"model": plan.name, "dataset": plan.config.dataset, **keys}, comment)
     checkpoint = journal.checkpoint(first["trial"])
     config, test_result = _test(plan, checkpoint)
+    write_report(plan, journal, records, test_result)
     return {
         "best_valid_score": first["best_score"], "valid_score_bigger": plan.mode == "max",
         "best_valid_result": first["best_metrics"], "test_result": test_result, "checkpoint": checkpoint,
@@ -62,6 +65,12 @@ def _test(plan: "Plan", checkpoint: str) -> tuple[Any, dict[str, float]]:
     with contextlib.suppress(OSError):
         os.rmdir(os.path.dirname(trainer.tensorboard.log_dir))
     return config, found
+
+
+def write_report(plan: "Plan", journal: Journal, records: list[Record], test_result: dict[str, float] | None) -> None:
+    """report.html, with the trials in the order in which they ended."""
+    title, metric = f"{plan.name} on {plan.config.dataset}", plan.config["valid_metric"]
+    journal.write(REPORT, page(title, records, plan.space, metric, plan.mode == "max", test_result))
 
 
 def no_result(records: list[Record], plan: "Plan") -> str:

@@ -44,9 +44,9 @@ def scheduler(options: Options, epochs: int, mode: str, ended: list[Record]) -> 
     from ray.tune.schedulers import ASHAScheduler, MedianStoppingRule
 
     grace, shared = grace_period(options, epochs), {"time_attr": EPOCH, "metric": SCORE, "mode": mode}
-    if options.scheduler == "asha":  # a trial at its last epoch ends by itself, so stopping it there means nothing
+    if options.scheduler == "asha":  # a trial ends at its last epoch by itself, so none is compared there
         chosen = _tolerant(ASHAScheduler)(
-            max_t=max(epochs, grace), grace_period=grace, reduction_factor=3, stop_last_trials=False, **shared
+            max_t=max(epochs - 1, grace), grace_period=grace, reduction_factor=3, stop_last_trials=False, **shared
         )
     else:
         chosen = _tolerant(MedianStoppingRule)(grace_period=grace, **shared)

@@ -94,7 +94,10 @@ def read_space(space: str | os.PathLike | dict | None, model: str) -> tuple[dict
         raise InputError(f"space is {space!r}; it should be the name of a file.")
     path = os.path.expanduser(os.fspath(space))
     if path.lower().endswith((".yaml", ".yml")):
-        return read_yaml(path), f"search space {path}"
+        try:
+            return read_yaml(path), f"search space {path}"
+        except InputError as error:
+            raise InputError(str(error).replace("config file", "search space", 1)) from error
     return hyper_test.read(path), f"search space {path}"
 
 
