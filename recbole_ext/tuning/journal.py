@@ -27,8 +27,8 @@ class Journal:
     """Reads and writes the folder of a search.
 
     A record has `trial` (its number, from 1), `status` (`finished`, `stopped` early, or `failed`), `reason`, `keys`,
-    `best_score`, `best_epoch`, `best_metrics`, `epochs`, `seconds`, `machine` and `curve`: [epoch, score, loss] of each
-    validation.
+    `best_score`, `best_epoch`, `best_metrics`, `epochs`, `seconds`, `machine`, `node` (as Ray has it) and `curve`:
+    [epoch, score, loss] of each validation.
     """
 
     def __init__(self, folder: str):

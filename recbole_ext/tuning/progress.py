@@ -43,8 +43,7 @@ class Progress:
     def on_trial_result(self, iteration, trials, trial, result, **info) -> None:
         record = self.running.setdefault(trial.config["number"], _fresh(trial.config))
         record["seconds"] = round(result.get("time_total_s", 0.0), 2)
-        record["machine"] = result.get("hostname") or result.get("node_ip", "")
-        record["node"] = result.get("node_ip", "")
+        record["machine"], record["node"] = result.get("hostname", ""), result["node"]
         if "failed" in result:
             record.update(status="failed", reason=result["failed"])
         elif "ended" in result:

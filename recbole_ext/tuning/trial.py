@@ -102,10 +102,11 @@ def run_trial(setup: dict[str, Any], request: Request, data: SharedData, keeper:
     from ray import tune
 
     last: dict[str, Any] = {}
+    node = ray.get_runtime_context().get_node_id()
 
     def report(found: dict[str, Any]) -> None:
         last.update(found)
-        tune.report(found)
+        tune.report({**found, "node": node})
 
     def keep(path: str) -> None:
         with open(path, "rb") as file:
@@ -118,7 +119,7 @@ def run_trial(setup: dict[str, Any], request: Request, data: SharedData, keeper:
         failure = reason(error)
     if not failure and not last:
         failure = "training ended without a validation."
-    tune.report({"failed": failure} if failure else {**last, "ended": True})
+    tune.report({"node": node, "failed": failure} if failure else {"node": node, **last, "ended": True})
 
 
 def reason(error: BaseException) -> str:
