@@ -2,6 +2,7 @@
 
 import json
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -23,6 +24,8 @@ SMALL = [
     "--MAX_ITEM_LIST_LENGTH=8", "--train_batch_size=16", "--topk=[5]", "--valid_metric=NDCG@5", "--use_gpu=False",
     "--show_progress=False", "--scheduler=none", "--space=space.yaml", "--stopping_step=1000",
 ]  # fmt: skip
+# nodes and drivers of one cluster know each other by a token; one of our own leaves the user's alone
+TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
 PATIENCE = 240  # seconds until something that has to happen is taken to have failed
 
 
@@ -34,7 +37,7 @@ def wait_for(condition: Callable[[], object], what: str) -> None:
 
 
 def start(words: list[str], folder: Path) -> subprocess.Popen:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1"}
+    environment = {**os.environ, **TOKEN, "PYTHONPATH": str(ROOT)}
     with open(folder / "output.txt", "a") as output:
         return subprocess.Popen(
             words, cwd=folder, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
@@ -129,10 +132,10 @@ def test_two_nodes_share_the_trials_and_the_search_outlives_the_loss_of_one(fold
     wait_for(both_have_ended_one, "no trial ended on one of the nodes")
     assert driver.poll() is None, (folder / "output.txt").read_text()
     before = records(folder)
-    assert len(before) < 8
+    assert len(before) < 6
     kill_worker()
     assert driver.wait(PATIENCE) == 0, (folder / "output.txt").read_text()
     after = records(folder)
     assert after[: len(before)] == before
-    assert sorted(one["trial"] for one in after) == list(range(1, 9))
+    assert sorted(one["trial"] for one in after) == list(range(1, 7))
     assert {one["status"] for one in after} == {"finished"}

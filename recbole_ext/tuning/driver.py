@@ -133,7 +133,8 @@ def _run(plan: Plan, journal: Journal, resume: bool) -> None:
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         keeper = ray.remote(Keeper).options(num_cpus=0, scheduling_strategy=here).remote(journal.folder)
         metric, bigger, epochs = plan.config["valid_metric"], plan.mode == "max", plan.config["epochs"]
-        watch = progress(journal.folder, plan.total, metric, bigger, epochs, plan.options.keep_checkpoints)
+        kept, budget = plan.options.keep_checkpoints, plan.options.time_budget
+        watch = progress(journal.folder, plan.total, metric, bigger, epochs, kept, budget)
         if plan.points is not None:
             left = [(n, point) for n, point in enumerate(plan.points, 1) if n not in numbers]
             searcher, samples = listed(left, plan.mode), len(left)
@@ -147,7 +148,7 @@ def _run(plan: Plan, journal: Journal, resume: bool) -> None:
             tune_config=tune.TuneConfig(
                 num_samples=samples, search_alg=searcher,
                 scheduler=scheduler(plan.options, epochs, plan.mode, ended),
-                max_concurrent_trials=plan.options.max_concurrent, time_budget_s=plan.options.time_budget,
+                max_concurrent_trials=plan.options.max_concurrent, time_budget_s=budget,
             ),
             run_config=tune.RunConfig(
                 name="ray", storage_path=scratch, verbose=0, callbacks=[watch],
@@ -155,7 +156,7 @@ def _run(plan: Plan, journal: Journal, resume: bool) -> None:
             ),
         )  # fmt: skip
         level = getLogger("ray").level
-        getLogger("ray").setLevel("ERROR")
+        getLogger("ray").setLevel("CRITICAL")  # the journal has what fails, and why
         try:
             tuner.fit()
         finally:

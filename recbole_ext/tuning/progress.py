@@ -21,14 +21,17 @@ class Progress:
         bigger: whether more of it is better.
         epochs: of a trial, at most.
         keep: checkpoints to keep.
+        time_budget: seconds after which Ray ends the search, if any.
     """
 
-    def __init__(self, folder: str, total: int, metric: str, bigger: bool, epochs: int, keep: int):
+    def __init__(
+        self, folder: str, total: int, metric: str, bigger: bool, epochs: int, keep: int, time_budget: float | None
+    ):
         super().__init__()
         self.journal, self.total, self.metric, self.bigger, self.epochs = Journal(folder), total, metric, bigger, epochs
         self.keep, self.ended = keep, self.journal.records()
         self.running: dict[int, Record] = {}
-        self.shown, self.drawn, self.began = 0, 0.0, time.time()
+        self.shown, self.drawn, self.ends = 0, 0.0, time.time() + (time_budget or float("inf"))
 
     # ------------------------------------------------------------------ what Ray tells
 
@@ -69,6 +72,15 @@ class Progress:
         cause = getattr(error, "cause", None) or error
         record.update(status="failed", reason=reason(cause) if cause is not None else "its process ended.")
         self._end(record)
+
+    def on_experiment_end(self, trials, **info) -> None:
+        """Ray does not tell of trials that it ends because the time is up; an interrupt leaves them to a resumption."""
+        if time.time() < self.ends:
+            return
+        for record in list(self.running.values()):
+            if record["best_score"] is not None:
+                record.update(status="stopped", reason="the time budget was used up.")
+                self._end(record)
 
     # ------------------------------------------------------------------ records
 

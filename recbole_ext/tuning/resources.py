@@ -91,7 +91,7 @@ def running(options: Options, config: Any, data_bytes: int) -> Iterator[dict[str
                 ray.init(options.address, **quiet)
         except InputError:
             raise
-        except (ConnectionError, ValueError, RuntimeError) as error:
+        except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
             text = str(error).strip().splitlines()[0].partition(". ")[0].rstrip(".")
             where = f"address is '{options.address}', where no Ray cluster answers" if options.address else "Ray"
             raise InputError(f"{where}: {text}.") from error

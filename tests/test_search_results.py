@@ -1,0 +1,230 @@
+"""The folder of a search, its table and its page, without Ray."""
+
+import csv
+import io
+import os
+import re
+from types import SimpleNamespace
+
+import pytest
+
+from recbole_ext import Config, SearchError
+from recbole_ext.errors import InputError
+from recbole_ext.tuning import figures, results
+from recbole_ext.tuning.journal import Journal, Keeper, ranked
+from recbole_ext.tuning.page import page
+from recbole_ext.tuning.points import points
+from recbole_ext.tuning.progress import Progress
+from recbole_ext.tuning.space import check_space, read_space
+
+
+def record(number, score, status="finished", reason="", keys=None, epochs=3):
+    """A trial that came to its score in its last epoch."""
+    curve = [] if score is None else [[epoch, score * epoch / epochs, 1.0] for epoch in range(1, epochs + 1)]
+    return {
+        "trial": number, "status": status, "reason": reason, "keys": keys or {"n_layers": number}, "best_score": score,
+        "best_epoch": None if score is None else epochs, "best_metrics": {} if score is None else {"ndcg@5": score},
+        "epochs": epochs, "seconds": 1.5, "machine": "here", "node": "n", "curve": curve,
+    }  # fmt: skip
+
+
+@pytest.fixture
+def journal(tmp_path):
+    found = Journal(str(tmp_path / "search"))
+    found.begin({"model": "MEANTIME"})
+    return found
+
+
+# ---------------------------------------------------------------- journal
+
+
+def test_a_record_that_a_crash_cut_short_is_none_and_the_next_one_is_whole(journal):
+    journal.add(record(2, 0.2))
+    journal.add(record(1, 0.1))
+    with open(journal.path("trials.jsonl"), "rb+") as file:
+        file.truncate(len(file.read()) - 20)
+    assert [one["trial"] for one in journal.records()] == [2]
+    journal.add(record(3, 0.3))
+    assert [one["trial"] for one in journal.records()] == [2, 3]
+
+
+def test_a_folder_holds_one_search_and_only_a_search_can_be_resumed(journal, tmp_path):
+    with pytest.raises(InputError, match="holds a search already; continue it with --resume="):
+        journal.begin({})
+    with pytest.raises(InputError, match="there is no search to resume in .*: it has no search.yaml"):
+        Journal(str(tmp_path)).request()
+    with pytest.raises(InputError, match="search.yaml has no 'dataset'; start the search anew"):
+        journal.request()
+
+
+def test_the_best_trials_are_those_that_did_not_fail():
+    some = [record(1, 0.1), record(2, 0.9, "failed"), record(3, 0.3, "stopped"), record(4, 0.3), record(5, None)]
+    assert [one["trial"] for one in ranked(some, True)] == [3, 4, 1]
+    assert [one["trial"] for one in ranked(some, False)] == [1, 3, 4]
+
+
+def test_checkpoints_are_kept_of_the_best_and_of_those_that_run(journal):
+    keeper = Keeper(journal.folder)
+    for number in range(1, 5):
+        keeper.store(number, b"weights")
+    journal.drop_checkpoints({2}, {4})
+    assert [number for number in range(1, 5) if os.path.exists(journal.checkpoint(number))] == [2, 4]
+
+
+# ---------------------------------------------------------------- what Ray tells
+
+
+@pytest.fixture
+def watch(journal, capsys):
+    def make(total=4, budget=None):
+        return Progress(journal.folder, total, "NDCG@5", True, 3, 1, budget)
+
+    return make
+
+
+def a_trial(number):
+    return SimpleNamespace(config={"number": number, "keys": {"n_layers": number}}, get_error=lambda: None)
+
+
+def tell(watch, number, *scores, first=1):
+    best = 0.0
+    for epoch, score in enumerate(scores, first):
+        best = max(best, score)
+        watch.on_trial_result(1, [], a_trial(number), {
+            "epoch": epoch, "score": score, "best_score": best, "metrics": {"ndcg@5": score}, "loss": 1.0, "node": "n",
+            "time_total_s": 2.0, "hostname": "here",
+        })  # fmt: skip
+
+
+def test_ended_stopped_and_failed_trials_are_told_apart(watch, journal, capsys):
+    seen = watch()
+    tell(seen, 1, 0.1, 0.3, 0.2)
+    seen.on_trial_result(1, [], a_trial(1), {"ended": True, "node": "n"})
+    seen.on_trial_complete(1, [], a_trial(1))
+    tell(seen, 2, 0.1)
+    seen.on_trial_complete(1, [], a_trial(2))
+    tell(seen, 3, 0.9)
+    seen.on_trial_result(1, [], a_trial(3), {"failed": "diverged.", "node": "n"})
+    seen.on_trial_complete(1, [], a_trial(3))
+    seen.on_trial_error(1, [], a_trial(4))
+    found = journal.records()
+    assert [one["status"] for one in found] == ["finished", "stopped", "failed", "failed"]
+    assert [one["best_epoch"] for one in found] == [2, 1, 1, None]
+    assert found[0]["best_metrics"] == {"ndcg@5": 0.3}
+    assert [one["reason"] for one in found[2:]] == ["diverged.", "its process ended."]
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 4
+    assert "1/4  finished     3/3    0.3000" in lines[0]
+
+
+def test_a_trial_that_begins_again_elsewhere_has_one_curve(watch, journal):
+    seen = watch()
+    tell(seen, 1, 0.4, 0.5)
+    tell(seen, 1, 0.1, 0.2, 0.3)
+    seen.on_trial_complete(1, [], a_trial(1))
+    (found,) = journal.records()
+    assert [point[:2] for point in found["curve"]] == [[1, 0.1], [2, 0.2], [3, 0.3]]
+    assert (found["best_score"], found["best_epoch"]) == (0.3, 3)
+
+
+def test_trials_that_run_when_the_time_is_up_count_as_far_as_they_came(watch, journal):
+    interrupted = watch(budget=1000)
+    tell(interrupted, 1, 0.1)
+    interrupted.on_experiment_end([])
+    assert journal.records() == []
+    seen = watch(budget=1e-9)
+    tell(seen, 1, 0.1)
+    seen.on_trial_start(1, [], a_trial(2))
+    seen.on_experiment_end([])
+    assert [(one["trial"], one["status"]) for one in journal.records()] == [(1, "stopped")]
+
+
+def test_the_table_fits_the_terminal_and_shows_the_best_first(watch):
+    seen = watch(total=30)
+    seen.ended = [record(number, number / 100) for number in range(1, 21)]
+    seen.on_trial_start(1, [], a_trial(21))
+    lines = seen.table(60, 14)
+    assert len(lines) <= 14
+    assert max(map(len, lines)) < 60
+    assert "21/30  running" in lines[1]
+    assert "20/30  finished" in lines[2]
+    assert lines[-1].startswith("20 of 30 trials ended, 1 running; best NDCG@5 0.2000 (tri")
+
+
+# ---------------------------------------------------------------- what is left behind
+
+
+def test_the_reasons_of_a_search_without_a_result_are_told_once_each():
+    plan = SimpleNamespace(options=SimpleNamespace(time_budget=5))
+    reasons = ["diverged.", "no memory.", "diverged."]
+    some = [record(number, None, "failed", reason) for number, reason in enumerate(reasons, 1)]
+    told = results.no_result(some, plan)
+    assert told == "all 3 trials failed: diverged (trial 1, 3); no memory (trial 2)."
+    assert "in 5 seconds" in results.no_result([], plan)
+    assert issubclass(SearchError, RuntimeError)
+
+
+def test_the_table_of_trials_has_a_row_for_each(journal):
+    some = [record(1, 0.25), record(2, None, "failed", "diverged, alas.")]
+    results.write_table(journal, some, ["n_layers"])
+    with open(journal.path("trials.csv")) as file:
+        rows = list(csv.DictReader(file))
+    assert [row["n_layers"] for row in rows] == ["1", "2"]
+    assert (rows[0]["valid ndcg@5"], rows[1]["reason"]) == ("0.25", "diverged, alas.")
+
+
+@pytest.fixture
+def searched():
+    """Our space for MEANTIME, and trials in it: one failed, and a learning rate that decides the score."""
+    space = check_space(*read_space(None, "MEANTIME"), Config("MEANTIME", "ml-100k", argv=[]))
+    drawn = points(space, 12, lambda point: "", 0)
+    some = []
+    for number, point in enumerate(drawn, 1):
+        status = "stopped" if number % 3 else "finished"
+        some.append(record(number, 10 * point["learning_rate"], status, keys=point))
+    return space, [*some, record(13, None, "failed", "</script><b>diverged", keys=drawn[0])]
+
+
+def test_the_key_that_decides_the_score_is_the_important_one(searched):
+    space, some = searched
+    shares = figures.importance(some, space)
+    assert set(shares) == set(space)
+    assert list(shares)[-1] == "learning_rate"
+    assert sum(shares.values()) == pytest.approx(1)
+    assert figures.importance(some[:2], space) == {}
+
+
+def test_the_page_is_whole_in_itself_and_knows_light_and_dark(searched):
+    space, some = searched
+    text = page("MEANTIME on ml-100k", some, space, "NDCG@5", True, {"ndcg@5": 0.123})
+    own = re.sub(r"<script>/\*\*.*?</script>", "", text, count=1, flags=re.DOTALL)  # without plotly itself
+    assert len(own) < len(text) / 10
+    assert not re.search(r"https?://|src=|<link|@import|url\(", own)
+    assert "prefers-color-scheme: dark" in own
+    for name in ("history", "parallel", "importance", "curves"):
+        assert f'<div id="{name}">' in own
+        assert f'"{name}": {{"data"' in own
+    assert own.count("</script>") == 1  # what a trial says ends none
+    assert "&lt;b&gt;diverged" in own
+    assert "0.1230" in own
+
+
+def test_every_colour_of_the_figures_is_known_in_both_modes(searched):
+    from recbole_ext.tuning.page import COLOURS
+
+    space, some = searched
+    own = page("t", some, space, "NDCG@5", True, None).rpartition("<script>")[2]  # without plotly itself
+    used = set(re.findall(r"\$(\w+)\$", own))
+    assert used <= set(COLOURS["light"])
+    assert set(COLOURS["light"]) == set(COLOURS["dark"])
+
+
+def test_a_table_for_a_terminal_is_drawn_over_the_one_before(watch, monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    seen, out = watch(), Terminal()
+    seen.draw(now=True, out=out)
+    seen.draw(now=True, out=out)
+    assert out.getvalue().count("\x1b[2A\x1b[J") == 1
