@@ -51,6 +51,16 @@ def test_the_main_job_runs(tmp_path: Path) -> None:
     run([*here(job), "--epochs=1"], tmp_path)
 
 
+@pytest.mark.parametrize("line", lines("command: search"))
+def test_a_search_of_the_readme_runs(line: str, tmp_path: Path) -> None:
+    pytest.importorskip("ray", minversion="2.45")
+    short = ["--epochs=1", "--hidden_size=16", "--inner_size=16", "--MAX_ITEM_LIST_LENGTH=10"]
+    words = [word for word in shlex.split(line) if not word.startswith(("--num_samples", "--cpus_per_trial"))]
+    run([*here(words), *short, "--num_samples=2"], tmp_path)
+    (report,) = tmp_path.glob("tune_results/*/report.html")
+    assert report.stat().st_size > 10**6
+
+
 @pytest.mark.parametrize("code", blocks("python: readme"))
 def test_a_python_example_of_the_readme_runs(code: str, tmp_path: Path) -> None:
     run([sys.executable, "-c", code], tmp_path)
@@ -58,7 +68,7 @@ def test_a_python_example_of_the_readme_runs(code: str, tmp_path: Path) -> None:
 
 def test_every_command_of_the_readme_is_one_that_is_run() -> None:
     shown = re.findall(r"(?:<!-- (.*?) -->\n)?```(?:bash|python)\n", README)
-    assert set(shown) <= {"command: run", "command: test", "command: readme", "python: readme"}
+    assert set(shown) <= {"command: run", "command: test", "command: readme", "command: search", "python: readme"}
 
 
 def test_every_key_file_and_folder_that_the_readme_links_to_exists() -> None:

@@ -116,15 +116,8 @@ def cluster(folder) -> Iterator[tuple[str, Callable[[], None]]]:
 
 def test_two_nodes_share_the_trials_and_the_search_outlives_the_loss_of_one(folder, cluster):
     address, kill_worker = cluster
-    driver = tune(
-        folder,
-        *SMALL,
-        "--data_path=data",
-        "--epochs=6",
-        "--num_samples=8",
-        f"--address={address}",
-        "--json=result.json",
-    )
+    asked = ["--data_path=data", "--epochs=6", "--num_samples=6", f"--address={address}", "--json=result.json"]
+    driver = tune(folder, *SMALL, *asked)
 
     def both_have_ended_one() -> bool:
         return len({one["node"] for one in records(folder)}) == 2 or driver.poll() is not None
