@@ -49,23 +49,24 @@ def scheduler(options: Options, epochs: int, mode: str, ended: list[Record]) -> 
             max_t=max(epochs - 1, grace), grace_period=grace, reduction_factor=3, stop_last_trials=False, **shared
         )
     else:
-        chosen = _tolerant(MedianStoppingRule)(grace_period=grace, **shared)
+        # a trial that is paused, to let others catch up, would begin anew
+        chosen = _tolerant(MedianStoppingRule)(grace_period=grace, min_time_slice=epochs + 1, **shared)
     for record in ended:
-        _replay(chosen, record, mode)
+        if record["status"] != "failed" and record["curve"]:
+            _replay(chosen, options.scheduler == "median", record, mode)
     return chosen
 
 
-def _replay(chosen: Any, record: Record, mode: str) -> None:
-    if record["status"] == "failed" or not record["curve"]:
-        return
+def _replay(chosen: Any, median: bool, record: Record, mode: str) -> None:
+    """Tell a scheduler of an ended trial, epoch by epoch; the median rule is told without being asked."""
     trial, best = EndedTrial(record["trial"]), None
+    tell = chosen.on_trial_complete if median else chosen.on_trial_result
     chosen.on_trial_add(None, trial)
-    result: dict[str, Any] = {}
     for epoch, score, _ in record["curve"]:
         best = score if best is None else max(best, score) if mode == "max" else min(best, score)
-        result = {EPOCH: epoch, SCORE: best}
-        chosen.on_trial_result(None, trial, result)
-    chosen.on_trial_complete(None, trial, result)
+        tell(None, trial, {EPOCH: epoch, SCORE: best})
+    if not median:
+        chosen.on_trial_complete(None, trial, {EPOCH: epoch, SCORE: best})
 
 
 @cache
