@@ -81,6 +81,15 @@ def test_a_search_whose_driver_is_killed_goes_on_and_repeats_no_trial_that_had_e
     assert Path(result["checkpoint"]).is_file()
 
 
+def test_a_search_that_is_told_to_end_does_so_in_one_sentence_and_can_be_resumed(folder):
+    begun = tune(folder, *SMALL, "--data_path=data", "--epochs=500", "--num_samples=2")
+    wait_for(lambda: "starting the search" in (folder / "output.txt").read_text(), "no search began")
+    begun.terminate()
+    assert begun.wait(PATIENCE) == 143, (folder / "output.txt").read_text()
+    assert "recbole-ext: terminated" in (folder / "output.txt").read_text()
+    assert list(folder.glob("tune_results/*/search.yaml"))
+
+
 @pytest.fixture
 def cluster(folder) -> Iterator[tuple[str, Callable[[], None]]]:
     """Two nodes of one CPU each; gives the address and a function that kills the second."""

@@ -6,6 +6,8 @@ import importlib.util
 import logging
 import math
 import os
+import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -79,6 +81,7 @@ def running(options: Options, config: Any, data_bytes: int) -> Iterator[dict[str
         if ray.is_initialized():  # the program that called us has its own
             yield of_a_trial(options, config, _machines(ray))
             return
+        on_sigterm = signal.getsignal(signal.SIGTERM)
         quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
         try:
             if options.address is None:
@@ -96,6 +99,8 @@ def running(options: Options, config: Any, data_bytes: int) -> Iterator[dict[str
             where = f"address is '{options.address}', where no Ray cluster answers" if options.address else "Ray"
             raise InputError(f"{where}: {text}.") from error
         try:
+            if threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGTERM, on_sigterm)  # Ray has put its own in the place of the command line's
             yield of_a_trial(options, config, _machines(ray))
         finally:
             ray.shutdown()
