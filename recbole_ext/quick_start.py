@@ -12,11 +12,9 @@ from recbole.utils import get_environment, get_flops, init_logger, init_seed, se
 
 from recbole_ext import checkpoint
 from recbole_ext.config import Config
-from recbole_ext.config.keys import known_keys, unknown_key_sentence
-from recbole_ext.config.models import find_model
 from recbole_ext.config.paths import writable_dir
 from recbole_ext.data import create_dataset, data_preparation
-from recbole_ext.errors import InputError
+from recbole_ext.rebuild import build, class_of, device_named, keys_of
 from recbole_ext.trainer import get_trainer
 
 
@@ -61,7 +59,7 @@ def run_recbole(
     logger.info(data)
     train_data, valid_data, test_data = data_preparation(config, data)
     init_seed(config["seed"], config["reproducibility"])
-    network = _build(config, train_data)
+    network = build(config, train_data._dataset)
     logger.info(network)
     _log_flops(network, data, config)
 
@@ -111,60 +109,20 @@ def load_data_and_model(
         InputError: the checkpoint cannot be read, or the data is missing or has other users or items than it had.
     """
     state = checkpoint.load(path)
-    network_class = _class_of(state, model, path)
-    keys = _keys(state, network_class, config_dict or {})
+    network_class = class_of(state, model, path)
+    keys = keys_of(state, network_class, config_dict or {})
     config = Config(network_class, keys.pop("dataset"), None, keys, argv=[])
     if device is not None:
-        config["device"] = _device(device)
+        config["device"] = device_named(device)
         config["use_gpu"] = config["device"].type != "cpu"
     init_seed(config["seed"], config["reproducibility"])
     data = create_dataset(config)
     checkpoint.compare_data(state, data, config["data_path"], path)
     train_data, valid_data, test_data = data_preparation(config, data)
-    network = _build(config, train_data)
+    network = build(config, train_data._dataset)
     checkpoint.compare_keys(state, config, checkpoint.structure(network), path)
     checkpoint.load_weights(network, state, path)
     return config, network, data, train_data, valid_data, test_data
-
-
-def _build(config, train_data):
-    try:
-        return config.model_class(config, train_data._dataset).to(config["device"])
-    except InputError:
-        raise
-    except (ValueError, NotImplementedError) as error:  # how RecBole's models refuse a value
-        raise InputError(str(error)) from error
-
-
-def _class_of(state: dict[str, Any], model: type | None, path: str) -> type | str:
-    """The model's class, or the name that it is known by; `InputError` where it is a user's own and not given."""
-    home = state["class"].partition(".")[0]
-    if model is None and home not in ("recbole", "recbole_ext"):
-        raise InputError(f"checkpoint {path} is of a class of your own, {state['class']}; give it as model=.")
-    return model or (f"recbole.{state['model']}" if home == "recbole" else state["model"])
-
-
-def _keys(state: dict[str, Any], network_class: str | type, changes: dict[str, Any]) -> dict[str, Any]:
-    """What the checkpoint was trained with, but for what belongs to the machine and the folder of that run."""
-    if not isinstance(changes, dict):
-        raise InputError(f"config_dict is {changes!r}; it should be a dictionary of keys and values.")
-    keys = {key: value for key, value in state["config"].items() if key not in ("gpu_id", "checkpoint_dir")}
-    known = known_keys(find_model(network_class), keys)
-    for key in changes:
-        if key == "model" or key not in known:
-            raise InputError(unknown_key_sentence(key, known - {"model"}, state["model"]))
-    keys.update(changes, allow_unknown=True)  # keys of the user's own that the training let through
-    del keys["model"]
-    return keys
-
-
-def _device(name: str | torch.device) -> torch.device:
-    try:
-        device = torch.device(name)
-        torch.empty(1, device=device).item()  # "meta" has no numbers
-    except (RuntimeError, AssertionError, TypeError) as error:
-        raise InputError(f"device is {str(name)!r}, which this machine lacks: {str(error).splitlines()[0]}") from error
-    return device
 
 
 def _start_log(config) -> None:

@@ -17,6 +17,8 @@ from torch.nn.utils import clip_grad_norm_
 
 from recbole_ext import checkpoint
 from recbole_ext.collector import CountingCollector
+from recbole_ext.data.catalogue import describe
+from recbole_ext.data.frames import ExactTimeDataset
 from recbole_ext.errors import InputError
 
 
@@ -40,6 +42,7 @@ class PlainCheckpoints:
         self.owns_file = False  # whether nobody else writes saved_model_file
         self.resumed: tuple[Any, ...] | None = None  # what `resume_checkpoint` read, and from where
         self.last_result: dict[str, float] | None = None  # RecBole saves before it notes the best result
+        self.description: dict[str, Any] | None = None  # of the data set
         super().__init__(config, model)
         self.clip_grad_norm = None  # done in _build_optimizer
         self.eval_collector = CountingCollector(config)
@@ -163,10 +166,17 @@ class PlainCheckpoints:
             "tokens": {field: [str(token) for token in known[field]] for field in fields if field in known},
             "data_digest": getattr(dataset, "digest", ""),
             "time_origin": getattr(dataset, "time_origin", None),
+            "data": self._described(dataset),
             "random": checkpoint.random_states(),
             "sampler": self.train_data.generator.get_state() if self.train_data is not None else None,
             "versions": checkpoint.versions(),
         }
+
+    def _described(self, dataset: Any) -> dict[str, Any] | None:
+        """What the model can be rebuilt and asked from without its data; None of RecBole's other data sets."""
+        if self.description is None and isinstance(dataset, ExactTimeDataset):
+            self.description = describe(dataset)
+        return self.description
 
 
 def _with_numbers(batch: tuple) -> tuple:
