@@ -15,6 +15,7 @@ from recbole_ext import __version__
 from recbole_ext.errors import InputError
 
 USAGE = """usage: recbole-ext [run] --model=MODEL [--dataset=NAME] [--key=value | --key value ...]
+       recbole-ext recommend --checkpoint=FILE [...]   rank items for users; see recbole-ext recommend --help
 
 Train a model, choose its best epoch on validation data and evaluate that on test data.
 
@@ -30,7 +31,25 @@ Train a model, choose its best epoch on validation data and evaluate that on tes
 
 Exit status: 0 done, 1 failed while running, 2 the request was wrong, 130 interrupted, 143 terminated.
 """
-COMMANDS = ("run",)
+RECOMMEND_USAGE = """usage: recbole-ext recommend --checkpoint=FILE --histories=FILE --out=FILE [--option=value ...]
+
+Rank items for users by what they did, with a checkpoint and without the data it was trained on.
+
+  --checkpoint=FILE        what training wrote
+  --histories=FILE         events: user, item and time, in columns called as in training; .inter, .csv or .parquet
+  --all_users              instead: everyone in the training data, which lies where it lay or at --data_path=FOLDER
+  --out=FILE               recommendations: .csv or .parquet, a line for each item, or .jsonl, a line for each user
+  --k=N                    items for each user (10)
+  --at=TIME                time of the request, as in the histories; later events are left out. Default: after the last
+  --exclude_seen=False     recommend items of the user's own events, too
+  --items=FILE             choose among these only, one a line
+  --users=FILE             ask for these only, in this order, one a line
+  --device=NAME            cpu, cuda:0; by default what training would use here
+  --show_progress=False    no bar
+
+Exit status: 0 done, 1 failed while running, 2 the request was wrong, 130 interrupted, 143 terminated.
+"""
+COMMANDS = ("run", "recommend")
 # how torch says it, as a RuntimeError
 LACK_OF_MEMORY = ("out of memory", "allocate memory", "Storage size calculation overflowed")
 
@@ -39,20 +58,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns its exit status."""
     argv = list(sys.argv[1:] if argv is None else argv)
     if "--help" in argv or "-h" in argv:
-        print(USAGE, end="")
+        print(RECOMMEND_USAGE if argv[:1] == ["recommend"] else USAGE, end="")
         return 0
     if "--version" in argv:
         print(f"recbole_ext {__version__}")
         return 0
+    command = _run
     try:
         if argv and not str(argv[0]).startswith("-"):
             if argv[0] not in COMMANDS:
                 raise InputError(f"there is no command '{argv[0]}'; commands: {', '.join(COMMANDS)}.")
+            command = {"run": _run, "recommend": _recommend}[argv[0]]
             argv = argv[1:]
         # deprecations inside RecBole are nothing a user can act on
         warnings.filterwarnings("ignore", category=FutureWarning)
         with _orderly_end():
-            return _run(argv)
+            return command(argv)
     except InputError as error:
         print(f"recbole-ext: {error}", file=sys.stderr)
         return 2
@@ -109,6 +130,14 @@ def _run(argv: Sequence[str]) -> int:
     print(table(result))
     if target is not None:
         write_json(result, target)
+    return 0
+
+
+def _recommend(argv: Sequence[str]) -> int:
+    from recbole_ext.config.command_line import parse_arguments
+    from recbole_ext.serving.command import recommend
+
+    print(recommend(parse_arguments(argv)))
     return 0
 
 

@@ -168,16 +168,15 @@ class Config(RecBoleConfig):
         data_path = final["data_path"]
         super()._set_default_parameters()
         checks.check_transform(final, self.model_class)
-        final["data_path"] = self._folder_of_data(data_path)
+        final["data_path"] = self._find_data(data_path)
         final["checkpoint_dir"] = absolute(final["checkpoint_dir"], "checkpoint_dir")
         if final["MODEL_TYPE"] == ModelType.SEQUENTIAL and final["eval_args"]["order"] != "TO":
             raise InputError(f"eval_args order is '{final['eval_args']['order']}'; sequential models need 'TO'.")
         sampling.check_supply(final, self.model_class)
 
-    def _folder_of_data(self, data_path: str) -> str:
-        return dataset_dir(
-            data_path, self.dataset, "data_path" in self.given, self.final_config_dict["benchmark_filename"]
-        )
+    def _find_data(self, data_path: str) -> str:
+        parts = self.final_config_dict["benchmark_filename"]
+        return dataset_dir(data_path, self.dataset, "data_path" in self.given, parts)
 
     def _init_device(self):
         final = self.final_config_dict
@@ -201,5 +200,5 @@ class Config(RecBoleConfig):
 class ConfigWithoutData(Config):
     """The settings of a run whose data set is not there, or not needed."""
 
-    def _folder_of_data(self, data_path: str) -> str:
+    def _find_data(self, data_path: str) -> str:
         return data_path

@@ -62,6 +62,16 @@ class Reader:
         self.user_features = list(getattr(getattr(model, "users", None), "names", ()))
         self.least = getattr(model, "min_history", 1)
 
+    def needed(self) -> list[str]:
+        """Columns that histories must have."""
+        catalogue = self.catalogue
+        return [catalogue.uid_field, catalogue.iid_field, catalogue.time_field, *self.context]
+
+    def columns(self) -> list[str]:
+        """All columns that are looked at, where histories have them."""
+        labels = [self.catalogue.label_field, *(self.config["threshold"] or ())]
+        return [*self.needed(), *self.user_features, *(labels if self.config["history"] == "positive" else ())]
+
     def read(self, events: pd.DataFrame, asked: Iterable[Any] | None, at: Any) -> Histories:
         """Histories of the users asked, as far as they had happened at the time of the request.
 
@@ -75,7 +85,7 @@ class Reader:
         """
         catalogue = self.catalogue
         user_field, item_field, time_field = catalogue.uid_field, catalogue.iid_field, catalogue.time_field
-        self._check_columns(events, [user_field, item_field, time_field, *self.context])
+        self._check_columns(events, self.needed())
         tokens = as_text(events[user_field], user_field)
         names, owner = _asked(tokens, asked, user_field)
         item = self.items.ids(as_text(events[item_field], item_field))

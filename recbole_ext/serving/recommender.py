@@ -120,13 +120,23 @@ class Recommender:
         show_progress: bool | None = None,
     ) -> Iterator[pd.DataFrame]:
         """The same as `recommend`, some users at a time; what is wrong is said before the first of them."""
+        asked = self.reader.read(histories, users, at)
+        return self.blocks_of(asked, k, exclude_seen, items, show_progress)
+
+    def blocks_of(
+        self,
+        asked: Histories,
+        k: int = 10,
+        exclude_seen: bool = True,
+        items: Iterable[Any] | None = None,
+        show_progress: bool | None = None,
+    ) -> Iterator[pd.DataFrame]:
+        """The same of requests that were read before."""
         if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
             raise InputError(f"k is {k!r}; it should be a whole number, at least 1.")
         if not isinstance(exclude_seen, (bool, np.bool_)):
             raise InputError(f"exclude_seen is {exclude_seen!r}; it should be True or False.")
-        candidates = self._candidates(items)
-        asked = self.reader.read(histories, users, at)
-        return self._blocks(asked, int(k), bool(exclude_seen), candidates, show_progress)
+        return self._blocks(asked, int(k), bool(exclude_seen), self._candidates(items), show_progress)
 
     def _candidates(self, items: Iterable[Any] | None) -> torch.Tensor | slice:
         """Ids to choose from, ascending."""

@@ -48,7 +48,8 @@ def seconds(times: Any, catalogue: Catalogue, what: str) -> np.ndarray:
     """Seconds since the first event that the model was trained on, float64 [N].
 
     Args:
-        times: numbers in the unit of the training's file (`time_unit`), or dates, which are UTC unless they say so.
+        times: numbers in the unit of the training's file (`time_unit`), or dates (texts by ISO 8601 will do), which are
+            UTC unless they say so.
         catalogue: of the model.
         what: the name for the message.
 
@@ -57,6 +58,10 @@ def seconds(times: Any, catalogue: Catalogue, what: str) -> np.ndarray:
     """
     column = pd.Series(times)
     unit = seconds_per_unit(catalogue.config["time_unit"])
+    words = len(column) and column.map(lambda value: isinstance(value, str)).all()
+    if words and pd.to_numeric(column, errors="coerce").isna().all():
+        dates = pd.to_datetime(column, format="ISO8601", utc=True, errors="coerce")
+        column = dates if dates.notna().all() else column
     if pd.api.types.is_datetime64_any_dtype(column):
         if column.dt.tz is None:
             column = column.dt.tz_localize("UTC")
