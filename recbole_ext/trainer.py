@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import recbole.utils
 import torch
+from recbole.utils import ModelType
 from torch.nn.utils import clip_grad_norm_
 
 from recbole_ext import checkpoint
@@ -20,6 +21,7 @@ from recbole_ext.collector import CountingCollector
 from recbole_ext.data.catalogue import describe
 from recbole_ext.data.frames import ExactTimeDataset
 from recbole_ext.errors import InputError
+from recbole_ext.history import History
 
 
 class PlainCheckpoints:
@@ -43,6 +45,7 @@ class PlainCheckpoints:
         self.resumed: tuple[Any, ...] | None = None  # what `resume_checkpoint` read, and from where
         self.last_result: dict[str, float] | None = None  # RecBole saves before it notes the best result
         self.description: dict[str, Any] | None = None  # of the data set
+        self.history: History | None = None  # of the users under evaluation, where it is left out of rankings
         super().__init__(config, model)
         self.clip_grad_norm = None  # done in _build_optimizer
         self.eval_collector = CountingCollector(config)
@@ -91,13 +94,20 @@ class PlainCheckpoints:
             path = model_file or self.saved_model_file
             checkpoint.load_weights(self.model, checkpoint.load(path, self.device), path)
             getLogger().info(f"Loading model structure and parameters from {path}")
+        self.history = History(eval_data._dataset, self.config) if eval_data and self._excludes() else None
         sampled = any(mode[:3] in ("uni", "pop") for mode in self.config["eval_args"]["mode"].values())
         with _own_draws(self.config["seed"]) if sampled else contextlib.nullcontext():
             result = super().evaluate(eval_data, load_best_model=False, show_progress=show_progress)
         return result and type(result)((name, float(value)) for name, value in result.items())
 
+    def _excludes(self) -> bool:
+        return self.config["exclude_history"] and self.config["MODEL_TYPE"] == ModelType.SEQUENTIAL
+
     def _full_sort_batch_eval(self, batched_data):
-        return _with_numbers(super()._full_sort_batch_eval(batched_data))
+        batch = _with_numbers(super()._full_sort_batch_eval(batched_data))
+        if self.history is not None:
+            self.history.take_out(batch[1], batch[0])
+        return batch
 
     def _neg_sample_batch_eval(self, batched_data):
         return _with_numbers(super()._neg_sample_batch_eval(batched_data))
@@ -110,7 +120,14 @@ class PlainCheckpoints:
         `fit` refuses other data than the checkpoint's, before anything is written.
         """
         state = checkpoint.load(resume_file, self.device)
-        same = ("learner", "loss_type", "valid_metric", "eval_args", *checkpoint.structure(self.model))
+        same = (
+            "learner",
+            "loss_type",
+            "valid_metric",
+            "eval_args",
+            "exclude_history",
+            *checkpoint.structure(self.model),
+        )
         checkpoint.compare_keys(state, self.config, same, resume_file)
         for key in ("learning_rate", "weight_decay"):
             if state["config"].get(key) != self.config[key]:
