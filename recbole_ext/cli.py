@@ -1,18 +1,16 @@
 """The command line: `recbole-ext [run] --model=... [--key=value ...]`. Arguments only."""
 
-import contextlib
 import os
 import shlex
-import signal
 import sys
-import threading
 import traceback
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from recbole_ext import __version__
 from recbole_ext.errors import InputError
+from recbole_ext.stopping import Terminated, orderly_end
 
 USAGE = """usage: recbole-ext [run] --model=MODEL [--dataset=NAME] [--key=value | --key value ...]
        recbole-ext recommend --checkpoint=FILE [...]   rank items for users; see recbole-ext recommend --help
@@ -26,6 +24,8 @@ Train a model, choose its best epoch on validation data and evaluate that on tes
   --config_files="A B"     YAML files with keys
   --json=FILE              write the result there, for scripts
   --saved=False            keep no checkpoint; the last epoch is tested
+  --resume=FILE            go on from a checkpoint where that training ended, by itself or not, with all its keys;
+                           --epochs=N to go further. Neither --model nor --dataset is needed
   --any_key=value          every key of RecBole and of the model, e.g. --epochs=5 --topk=[5,10]
   --help, --version
 
@@ -72,17 +72,16 @@ def main(argv: Sequence[str] | None = None) -> int:
             argv = argv[1:]
         # deprecations inside RecBole are nothing a user can act on
         warnings.filterwarnings("ignore", category=FutureWarning)
-        with _orderly_end():
+        with orderly_end():
             return command(argv)
     except InputError as error:
         print(f"recbole-ext: {error}", file=sys.stderr)
         return 2
-    except Terminated:
-        print("recbole-ext: terminated", file=sys.stderr)
-        return 143
-    except KeyboardInterrupt:
-        print("recbole-ext: interrupted", file=sys.stderr)
-        return 130
+    except (Terminated, KeyboardInterrupt) as end:
+        word, status = ("terminated", 143) if isinstance(end, Terminated) else ("interrupted", 130)
+        file = f"; go on with --resume={end}" if str(end) else ""
+        print(f"recbole-ext: {word}{file}", file=sys.stderr)
+        return status
     except Exception as error:
         # a full disk, a diverged model, too little memory: a traceback would tell nothing
         memory = isinstance(error, MemoryError) or any(word in str(error) for word in LACK_OF_MEMORY)
@@ -92,27 +91,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
 
 
-class Terminated(BaseException):
-    """The process was asked to end (SIGTERM)."""
-
-
-@contextlib.contextmanager
-def _orderly_end() -> Iterator[None]:
-    """Make an exception of SIGTERM, as Python does of SIGINT, so that no half-written file is left behind."""
-    if threading.current_thread() is not threading.main_thread():  # only that one may choose
-        yield
-        return
-
-    def end(*_):
-        raise Terminated
-
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
 def _run(argv: Sequence[str]) -> int:
     from recbole_ext.config.command_line import parse_arguments
 
@@ -120,13 +98,14 @@ def _run(argv: Sequence[str]) -> int:
     target = _json_file(keys.pop("json", None))
     files = _words(keys.pop("config_files", ""))
     saved = _truth("saved", keys.pop("saved", True))
-    dataset = keys.pop("dataset", None) or _dataset_of(files, keys)
+    resume = keys.pop("resume", None)
+    dataset = keys.pop("dataset", None) or (None if resume else _dataset_of(files, keys))
 
     from recbole_ext.quick_start import run_recbole
     from recbole_ext.report import table, write_json
 
     argv = [f"--{key}" if value is True else f"--{key}={value}" for key, value in keys.items() if key != "model"]
-    result = run_recbole(keys.get("model"), dataset, files, None, saved, argv=argv)
+    result = run_recbole(keys.get("model"), dataset, files, None, saved, argv=argv, resume=resume)
     print(table(result))
     if target is not None:
         write_json(result, target)

@@ -12,8 +12,10 @@ from recbole.utils import get_environment, get_flops, init_logger, init_seed, se
 
 from recbole_ext import checkpoint
 from recbole_ext.config import Config
+from recbole_ext.config.command_line import parse_arguments
 from recbole_ext.config.paths import writable_dir
 from recbole_ext.data import create_dataset, data_preparation
+from recbole_ext.errors import InputError
 from recbole_ext.rebuild import build, class_of, device_named, keys_of
 from recbole_ext.trainer import get_trainer
 
@@ -26,6 +28,7 @@ def run_recbole(
     saved: bool = True,
     queue: Any = None,
     argv: Sequence[str] | None = None,
+    resume: str | os.PathLike | None = None,
 ) -> dict[str, Any]:
     """Train a model, choose its best epoch on the validation data, and evaluate that on the test data.
 
@@ -37,6 +40,8 @@ def run_recbole(
         saved: whether to keep the best epoch in a checkpoint and test that; otherwise the last epoch is tested.
         queue: receives the result too, if given.
         argv: command-line arguments; `None` reads those of the running program, `[]` none.
+        resume: a checkpoint to go on from, exactly as if that run had not ended, and to write on. Its own keys hold
+            unless `config_dict` or `argv` change them, e.g. `{"epochs": 20}`; model and data set are its own.
 
     Returns:
         RecBole's result: `best_valid_score`, `valid_score_bigger`, `best_valid_result`, `test_result`; and
@@ -45,7 +50,10 @@ def run_recbole(
     Raises:
         InputError: the request cannot be carried out as it stands.
     """
-    config = Config(model, dataset, config_file_list, config_dict, argv)
+    if resume is None:
+        config = Config(model, dataset, config_file_list, config_dict, argv)
+    else:
+        config = _config_to_resume(resume, model, dataset, config_file_list, config_dict, argv, saved)
     writable_dir(config["checkpoint_dir"], "checkpoints")
     for folder in (os.path.join("log", config["model"]), "log_tensorboard"):
         writable_dir(folder, "the log of a run")
@@ -64,6 +72,8 @@ def run_recbole(
     _log_flops(network, data, config)
 
     trainer = get_trainer(config)(config, network)
+    if resume is not None:
+        trainer.resume_checkpoint(resume)
     logger.info(
         f"Training: at most {config['epochs']} epochs; ends after {config['stopping_step']} evaluations in a row "
         f"without a better {config['valid_metric']}"
@@ -86,6 +96,22 @@ def run_recbole(
     if queue is not None:
         queue.put(result)
     return result
+
+
+def _config_to_resume(resume, model, dataset, files, config_dict, argv, saved) -> Config:
+    """The configuration of a run that ended, with what may change about it."""
+    if files or not saved:
+        what = "config_files" if files else "saved=False"
+        raise InputError(f"{what} does not go with resume: the run goes on with its own keys and its own checkpoint.")
+    best, newest, state = checkpoint.newest(resume)
+    kind = class_of(state, model if isinstance(model, type) else None, newest)
+    if isinstance(model, str) and model not in (kind, state["model"]):
+        raise InputError(f"checkpoint {best} is of {state['model']}, not of {model}; leave --model out.")
+    changes = {**(config_dict or {}), **parse_arguments(list(argv or []))}
+    if dataset not in (None, state["config"]["dataset"]):
+        raise InputError(f"checkpoint {best} is of {state['config']['dataset']}, not of {dataset}; leave it out.")
+    keys = {"checkpoint_dir": os.path.dirname(os.path.abspath(best)), **keys_of(state, kind, changes)}
+    return Config(kind, keys.pop("dataset"), None, keys, argv=[])
 
 
 def load_data_and_model(
