@@ -185,3 +185,44 @@ def random_states() -> dict[str, Any]:
     if torch.cuda.is_available():
         states["cuda"] = torch.cuda.get_rng_state_all()
     return states
+
+
+def restore_random(states: dict[str, Any]) -> None:
+    """Put all random generators where `random_states` found them."""
+    python, own = states["python"], states["numpy"]
+    random.setstate((python["version"], tuple(python["words"]), python["gauss"]))
+    keys = own["keys"].cpu().numpy().astype(np.uint32)
+    np.random.set_state(("MT19937", keys, own["position"], own["has_gauss"], own["cached"]))
+    torch.set_rng_state(states["torch"].cpu())
+    if "cuda" in states and torch.cuda.is_available():
+        for number, state in enumerate(states["cuda"][: torch.cuda.device_count()]):
+            torch.cuda.set_rng_state(state.cpu(), number)
+
+
+def latest_file(path: str) -> str:
+    """Where the state of a run's latest epoch lies, beside the checkpoint of its best one."""
+    return f"{path.removesuffix('.pth')}.latest"
+
+
+def newest(path: str | os.PathLike, device: torch.device | str = "cpu") -> tuple[str, str, dict[str, Any]]:
+    """What a run that ended goes on from.
+
+    Args:
+        path: its checkpoint, or the state of its latest epoch beside it.
+        device: where tensors go.
+
+    Returns:
+        the path of the checkpoint, the path of the newer of the two, and what that holds.
+
+    Raises:
+        InputError: there is no checkpoint, or one of the files is not one.
+    """
+    best = os.path.expanduser(path)
+    if best.endswith(".latest"):
+        best = best.removesuffix(".latest") + ".pth"
+    state, latest = load(best, device), latest_file(best)
+    if os.path.isfile(latest):
+        newer = load(latest, device)
+        if newer.get("run") == state.get("run") and newer["epoch"] > state["epoch"]:  # else: of another run, or older
+            return best, latest, newer
+    return best, best, state

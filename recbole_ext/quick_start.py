@@ -12,11 +12,11 @@ from recbole.utils import get_environment, get_flops, init_logger, init_seed, se
 
 from recbole_ext import checkpoint
 from recbole_ext.config import Config
-from recbole_ext.config.keys import known_keys, unknown_key_sentence
-from recbole_ext.config.models import find_model
+from recbole_ext.config.command_line import parse_arguments
 from recbole_ext.config.paths import writable_dir
 from recbole_ext.data import create_dataset, data_preparation
 from recbole_ext.errors import InputError
+from recbole_ext.rebuild import build, class_of, device_named, keys_of
 from recbole_ext.trainer import get_trainer
 
 
@@ -28,6 +28,7 @@ def run_recbole(
     saved: bool = True,
     queue: Any = None,
     argv: Sequence[str] | None = None,
+    resume: str | os.PathLike | None = None,
 ) -> dict[str, Any]:
     """Train a model, choose its best epoch on the validation data, and evaluate that on the test data.
 
@@ -39,6 +40,8 @@ def run_recbole(
         saved: whether to keep the best epoch in a checkpoint and test that; otherwise the last epoch is tested.
         queue: receives the result too, if given.
         argv: command-line arguments; `None` reads those of the running program, `[]` none.
+        resume: a checkpoint to go on from, exactly as if that run had not ended, and to write on. Its own keys hold
+            unless `config_dict` or `argv` change them, e.g. `{"epochs": 20}`; model and data set are its own.
 
     Returns:
         RecBole's result: `best_valid_score`, `valid_score_bigger`, `best_valid_result`, `test_result`; and
@@ -47,7 +50,10 @@ def run_recbole(
     Raises:
         InputError: the request cannot be carried out as it stands.
     """
-    config = Config(model, dataset, config_file_list, config_dict, argv)
+    if resume is None:
+        config = Config(model, dataset, config_file_list, config_dict, argv)
+    else:
+        config = _config_to_resume(resume, model, dataset, config_file_list, config_dict, argv, saved)
     writable_dir(config["checkpoint_dir"], "checkpoints")
     for folder in (os.path.join("log", config["model"]), "log_tensorboard"):
         writable_dir(folder, "the log of a run")
@@ -61,11 +67,13 @@ def run_recbole(
     logger.info(data)
     train_data, valid_data, test_data = data_preparation(config, data)
     init_seed(config["seed"], config["reproducibility"])
-    network = build(config, train_data)
+    network = build(config, train_data._dataset)
     logger.info(network)
     _log_flops(network, data, config)
 
     trainer = get_trainer(config)(config, network)
+    if resume is not None:
+        trainer.resume_checkpoint(resume)
     logger.info(
         f"Training: at most {config['epochs']} epochs; ends after {config['stopping_step']} evaluations in a row "
         f"without a better {config['valid_metric']}"
@@ -90,6 +98,22 @@ def run_recbole(
     return result
 
 
+def _config_to_resume(resume, model, dataset, files, config_dict, argv, saved) -> Config:
+    """The configuration of a run that ended, with what may change about it."""
+    if files or not saved:
+        what = "config_files" if files else "saved=False"
+        raise InputError(f"{what} does not go with resume: the run goes on with its own keys and its own checkpoint.")
+    best, newest, state = checkpoint.newest(resume)
+    kind = class_of(state, model if isinstance(model, type) else None, newest)
+    if isinstance(model, str) and model not in (kind, state["model"]):
+        raise InputError(f"checkpoint {best} is of {state['model']}, not of {model}; leave --model out.")
+    changes = {**(config_dict or {}), **parse_arguments(list(argv or []))}
+    if dataset not in (None, state["config"]["dataset"]):
+        raise InputError(f"checkpoint {best} is of {state['config']['dataset']}, not of {dataset}; leave it out.")
+    keys = {"checkpoint_dir": os.path.dirname(os.path.abspath(best)), **keys_of(state, kind, changes)}
+    return Config(kind, keys.pop("dataset"), None, keys, argv=[])
+
+
 def load_data_and_model(
     path: str,
     device: str | torch.device | None = None,
@@ -111,61 +135,20 @@ def load_data_and_model(
         InputError: the checkpoint cannot be read, or the data is missing or has other users or items than it had.
     """
     state = checkpoint.load(path)
-    network_class = _class_of(state, model, path)
-    keys = _keys(state, network_class, config_dict or {})
+    network_class = class_of(state, model, path)
+    keys = keys_of(state, network_class, config_dict or {})
     config = Config(network_class, keys.pop("dataset"), None, keys, argv=[])
     if device is not None:
-        config["device"] = _device(device)
+        config["device"] = device_named(device)
         config["use_gpu"] = config["device"].type != "cpu"
     init_seed(config["seed"], config["reproducibility"])
     data = create_dataset(config)
     checkpoint.compare_data(state, data, config["data_path"], path)
     train_data, valid_data, test_data = data_preparation(config, data)
-    network = build(config, train_data)
+    network = build(config, train_data._dataset)
     checkpoint.compare_keys(state, config, checkpoint.structure(network), path)
     checkpoint.load_weights(network, state, path)
     return config, network, data, train_data, valid_data, test_data
-
-
-def build(config, train_data):
-    """The model of `config`, freshly initialised on its device; `InputError` if it refuses a value."""
-    try:
-        return config.model_class(config, train_data._dataset).to(config["device"])
-    except InputError:
-        raise
-    except (ValueError, NotImplementedError) as error:  # how RecBole's models refuse a value
-        raise InputError(str(error)) from error
-
-
-def _class_of(state: dict[str, Any], model: type | None, path: str) -> type | str:
-    """The model's class, or the name that it is known by; `InputError` where it is a user's own and not given."""
-    home = state["class"].partition(".")[0]
-    if model is None and home not in ("recbole", "recbole_ext"):
-        raise InputError(f"checkpoint {path} is of a class of your own, {state['class']}; give it as model=.")
-    return model or (f"recbole.{state['model']}" if home == "recbole" else state["model"])
-
-
-def _keys(state: dict[str, Any], network_class: str | type, changes: dict[str, Any]) -> dict[str, Any]:
-    """What the checkpoint was trained with, but for what belongs to the machine and the folder of that run."""
-    if not isinstance(changes, dict):
-        raise InputError(f"config_dict is {changes!r}; it should be a dictionary of keys and values.")
-    keys = {key: value for key, value in state["config"].items() if key not in ("gpu_id", "checkpoint_dir")}
-    known = known_keys(find_model(network_class), keys)
-    for key in changes:
-        if key == "model" or key not in known:
-            raise InputError(unknown_key_sentence(key, known - {"model"}, state["model"]))
-    keys.update(changes, allow_unknown=True)  # keys of the user's own that the training let through
-    del keys["model"]
-    return keys
-
-
-def _device(name: str | torch.device) -> torch.device:
-    try:
-        device = torch.device(name)
-        torch.empty(1, device=device).item()  # "meta" has no numbers
-    except (RuntimeError, AssertionError, TypeError) as error:
-        raise InputError(f"device is {str(name)!r}, which this machine lacks: {str(error).splitlines()[0]}") from error
-    return device
 
 
 def _start_log(config) -> None:

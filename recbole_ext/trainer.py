@@ -4,6 +4,7 @@ import contextlib
 import math
 import os
 import random
+import secrets
 from collections import OrderedDict
 from collections.abc import Iterator
 from functools import cache
@@ -13,12 +14,16 @@ from typing import Any
 import numpy as np
 import recbole.utils
 import torch
+from recbole.utils import ModelType
 from torch.nn.utils import clip_grad_norm_
 
-from recbole_ext import checkpoint
+from recbole_ext import checkpoint, stopping
 from recbole_ext.collector import CountingCollector
+from recbole_ext.data.catalogue import describe
+from recbole_ext.data.frames import ExactTimeDataset
 from recbole_ext.errors import InputError
 from recbole_ext.gauc import LabelEvaluator
+from recbole_ext.history import History
 
 
 class PlainCheckpoints:
@@ -39,8 +44,12 @@ class PlainCheckpoints:
     def __init__(self, config, model):
         self.train_data: Any = None
         self.owns_file = False  # whether nobody else writes saved_model_file
+        self.run = secrets.token_hex(8)  # which files are of one run
+        self.saves, self.trained, self.stored = False, -1, -1  # the last epoch there was, and in saved_model_file
         self.resumed: tuple[Any, ...] | None = None  # what `resume_checkpoint` read, and from where
         self.last_result: dict[str, float] | None = None  # RecBole saves before it notes the best result
+        self.description: dict[str, Any] | None = None  # of the data set
+        self.history: History | None = None  # of the users under evaluation, where it is left out of rankings
         super().__init__(config, model)
         self.clip_grad_norm = None  # done in _build_optimizer
         self.eval_collector, self.evaluator = CountingCollector(config), LabelEvaluator(config)
@@ -58,12 +67,46 @@ class PlainCheckpoints:
         clip_grad_norm_(self.model.parameters(), **self.config["clip_grad_norm"])
 
     def fit(self, train_data, valid_data=None, verbose=True, saved=True, *args, **kwargs):
-        if self.resumed:
-            checkpoint.compare_data(self.resumed[0], train_data._dataset, *self.resumed[1:])
-        self.train_data = train_data
+        """RecBole's training, of which every epoch can be resumed from.
+
+        Each epoch leaves its state on the disk: in the checkpoint if it is the best one so far, in a second file
+        beside it (`checkpoint.latest_file`) if not. After `resume_checkpoint`, training goes on as if it had not ended.
+        """
+        self.train_data, self.saves = train_data, saved
         if saved:
             _other_state(self.model)  # refuse better now than after an epoch
-        return super().fit(train_data, valid_data, verbose, saved, *args, **kwargs)
+        if self.resumed:
+            self._go_on(train_data)
+        with stopping.epochs():
+            result = super().fit(train_data, valid_data, verbose, saved, *args, **kwargs)
+            self._end_epoch()
+        return result
+
+    def _go_on(self, train_data):
+        state, place, file = self.resumed
+        checkpoint.compare_data(state, train_data._dataset, place, file)
+        checkpoint.restore_random(state["random"])
+        train_data.generator.set_state(state["sampler"].cpu())
+        if self.cur_step > self.stopping_step:
+            getLogger().info(f"Training had ended after {self.stopping_step} evaluations without a better one.")
+            self.start_epoch = self.epochs
+
+    def _train_epoch(self, train_data, epoch_idx, *args, **kwargs):
+        self._end_epoch()
+        losses = super()._train_epoch(train_data, epoch_idx, *args, **kwargs)
+        self.trained = epoch_idx
+        return losses
+
+    def _end_epoch(self):
+        """See to it that the last epoch is on the disk, now that its evaluation is done; end here if that is asked."""
+        stored = self.saves and self.trained >= 0
+        if stored:
+            latest = checkpoint.latest_file(self._own_file())
+            if self.trained != self.stored:
+                checkpoint.save(self._state(self.trained, self.best_valid_result), latest)
+            elif os.path.exists(latest):
+                os.unlink(latest)
+        stopping.between_epochs(self.saved_model_file if stored else None)
 
     def _valid_epoch(self, *args, **kwargs):
         score, self.last_result = super()._valid_epoch(*args, **kwargs)
@@ -89,13 +132,20 @@ class PlainCheckpoints:
             path = model_file or self.saved_model_file
             checkpoint.load_weights(self.model, checkpoint.load(path, self.device), path)
             getLogger().info(f"Loading model structure and parameters from {path}")
+        self.history = History(eval_data._dataset, self.config) if eval_data and self._excludes() else None
         sampled = any(mode[:3] in ("uni", "pop") for mode in self.config["eval_args"]["mode"].values())
         with _own_draws(self.config["seed"]) if sampled else contextlib.nullcontext():
             result = super().evaluate(eval_data, load_best_model=False, show_progress=show_progress)
         return result and type(result)((name, float(value)) for name, value in result.items())
 
+    def _excludes(self) -> bool:
+        return self.config["exclude_history"] and self.config["MODEL_TYPE"] == ModelType.SEQUENTIAL
+
     def _full_sort_batch_eval(self, batched_data):
-        return _with_numbers(super()._full_sort_batch_eval(batched_data))
+        batch = _with_numbers(super()._full_sort_batch_eval(batched_data))
+        if self.history is not None:
+            self.history.take_out(batch[1], batch[0])
+        return batch
 
     def _neg_sample_batch_eval(self, batched_data):
         return _with_numbers(super()._neg_sample_batch_eval(batched_data))
@@ -103,33 +153,37 @@ class PlainCheckpoints:
     # ---------------------------------------------------------------- checkpoints
 
     def resume_checkpoint(self, resume_file):
-        """Go on from a checkpoint with `fit`, as RecBole does; its file is written on.
+        """Go on with `fit` after the latest epoch of the run that wrote a checkpoint; its files are written on.
 
         `fit` refuses other data than the checkpoint's, before anything is written.
         """
-        state = checkpoint.load(resume_file, self.device)
-        same = ("learner", "loss_type", "valid_metric", "eval_args", *checkpoint.structure(self.model))
-        checkpoint.compare_keys(state, self.config, same, resume_file)
+        best, newest, state = checkpoint.newest(resume_file, self.device)
+        same = ("learner", "loss_type", "valid_metric", "eval_args", "exclude_history")
+        checkpoint.compare_keys(state, self.config, (*same, *checkpoint.structure(self.model)), newest)
         for key in ("learning_rate", "weight_decay"):
             if state["config"].get(key) != self.config[key]:
                 getLogger().warning(f"{key}: stays {state['config'].get(key)}, as the checkpoint's optimiser has it.")
-        checkpoint.load_weights(self.model, state, resume_file)
+        checkpoint.load_weights(self.model, state, newest)
         try:
-            super().resume_checkpoint(resume_file)
+            super().resume_checkpoint(newest)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise InputError(f"checkpoint {resume_file} holds no state of this optimiser: {error}.") from error
-        self.resumed = state, self.config["data_path"], resume_file
+            raise InputError(f"checkpoint {newest} holds no state of this optimiser: {error}.") from error
+        self.resumed = state, self.config["data_path"], newest
         self.best_valid_result = OrderedDict(state["best_valid_result"]) or None
-        self.owns_file = True
+        self.saved_model_file, self.owns_file, self.run = best, True, state.get("run", self.run)
 
     def _save_checkpoint(self, epoch, verbose=True, **kwargs):
+        if self.resumed and epoch < 0:  # nothing was left to train, and the checkpoint is there
+            return
         path = kwargs.pop("saved_model_file", None) or self._own_file()
         try:
-            checkpoint.save(self._state(epoch), path)
+            checkpoint.save(self._state(epoch, self.last_result), path)
         except BaseException:
             if os.path.exists(path) and os.path.getsize(path) == 0:  # nothing but the reservation
                 os.unlink(path)
             raise
+        if path == self.saved_model_file:
+            self.stored = epoch
         if verbose:
             getLogger().info(f"Saving current: {path}")
 
@@ -145,29 +199,37 @@ class PlainCheckpoints:
                 self.saved_model_file = f"{stem}-{number}.pth"
         return self.saved_model_file
 
-    def _state(self, epoch: int) -> dict[str, Any]:
+    def _state(self, epoch: int, best_result: dict[str, float] | None) -> dict[str, Any]:
         dataset = self.train_data._dataset if self.train_data is not None else None
         fields = [self.config["USER_ID_FIELD"], self.config["ITEM_ID_FIELD"]]
         known = dataset.field2id_token if dataset is not None else {}
         return {
             "format": checkpoint.FORMAT,
+            "run": self.run,
             "model": type(self.model).__name__,
             "class": f"{type(self.model).__module__}.{type(self.model).__qualname__}",
             "config": {**self.config.as_plain(), "model": self.config["model"]},
             "epoch": epoch,
             "cur_step": self.cur_step,
             "best_valid_score": float(self.best_valid_score),
-            "best_valid_result": dict(self.last_result or {}),
+            "best_valid_result": dict(best_result or {}),
             "state_dict": self.model.state_dict(),
             "other_parameter": _other_state(self.model),
             "optimizer": self.optimizer.state_dict(),
             "tokens": {field: [str(token) for token in known[field]] for field in fields if field in known},
             "data_digest": getattr(dataset, "digest", ""),
             "time_origin": getattr(dataset, "time_origin", None),
+            "data": self._described(dataset),
             "random": checkpoint.random_states(),
             "sampler": self.train_data.generator.get_state() if self.train_data is not None else None,
             "versions": checkpoint.versions(),
         }
+
+    def _described(self, dataset: Any) -> dict[str, Any] | None:
+        """What the model can be rebuilt and asked from without its data; None of RecBole's other data sets."""
+        if self.description is None and isinstance(dataset, ExactTimeDataset):
+            self.description = describe(dataset)
+        return self.description
 
 
 def _with_numbers(batch: tuple) -> tuple:

@@ -61,6 +61,25 @@ def test_a_search_of_the_readme_runs(line: str, tmp_path: Path) -> None:
     assert report.stat().st_size > 10**6
 
 
+def test_the_walk_from_a_table_to_recommendations(tmp_path: Path) -> None:
+    header = "user_id,item_id,timestamp\n"
+    events = (
+        f"c{user},p{(user + 3 * step) % 17},{1.7e9 + 5000 * step + user}\n" for user in range(40) for step in range(9)
+    )
+    (tmp_path / "events.csv").write_text(header + "".join(events))
+    (tmp_path / "new.csv").write_text(header + "kim,p3,1700100000\nlee,p5,1700100000\nkim,p6,1700105000\n")
+    steps = [
+        line.replace("python run_recbole_ext.py", shlex.join(here(["recbole-ext"]))) for line in lines("command: walk")
+    ]
+    assert len(steps) < 10
+    run(["bash", "-euo", "pipefail", "-c", "\n".join(steps)], tmp_path)
+    recommended = (tmp_path / "recs.csv").read_text().splitlines()
+    assert [line.split(",")[:2] for line in recommended[1:]] == [
+        [who, f"{k}"] for who in ("kim", "lee") for k in range(1, 6)
+    ]
+    assert len((tmp_path / "everyone.jsonl").read_text().splitlines()) == 40
+
+
 @pytest.mark.parametrize("code", blocks("python: readme"))
 def test_a_python_example_of_the_readme_runs(code: str, tmp_path: Path) -> None:
     run([sys.executable, "-c", code], tmp_path)
@@ -68,7 +87,8 @@ def test_a_python_example_of_the_readme_runs(code: str, tmp_path: Path) -> None:
 
 def test_every_command_of_the_readme_is_one_that_is_run() -> None:
     shown = re.findall(r"(?:<!-- (.*?) -->\n)?```(?:bash|python)\n", README)
-    assert set(shown) <= {"command: run", "command: test", "command: readme", "command: search", "python: readme"}
+    kinds = ("command: run", "command: test", "command: readme", "command: search", "command: walk", "python: readme")
+    assert set(shown) <= set(kinds)
 
 
 def test_every_key_file_and_folder_that_the_readme_links_to_exists() -> None:

@@ -62,6 +62,12 @@ def check_metrics(final: dict[str, Any]) -> None:
     metrics, modes = final["metrics"], _modes(final["eval_args"])
     labels = [metric for metric in metrics if is_of_labels(metric, modes)]
     ranks = [metric for metric in metrics if metric not in labels]
+    sampled = modes - {"full"}
+    if final.get("exclude_history") and sampled and final["MODEL_TYPE"] == ModelType.SEQUENTIAL:
+        raise InputError(
+            f"exclude_history is True, but eval_args mode is {min(sampled)}; it takes items out of a ranking of all: "
+            f"set mode to full."
+        )
     if labels and ranks:
         raise InputError(
             f"metrics has {labels[0]}, which measures labels, and {ranks[0]}, which measures ranks; give one."

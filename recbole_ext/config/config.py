@@ -208,3 +208,10 @@ class Config(RecBoleConfig):
     def as_plain(self) -> dict[str, Any]:
         """The keys and values that make this run again, as text, numbers, lists and dictionaries only."""
         return {key: plain(value) for key, value in self.final_config_dict.items() if key not in DERIVED}
+
+
+class ConfigWithoutData(Config):
+    """The settings of a run whose data set is not there, or not needed."""
+
+    def _find_data(self, data_path: str) -> str:
+        return data_path

@@ -75,7 +75,7 @@ KINDS: dict[str, Kind] = {
     "metric_decimal_place": whole("[0, 15]"), "eval_memory_mb": Maybe(Number("(0, inf)")),
     # files and columns
     "min_history": Maybe(whole("[0, inf)")), "time_unit": OneOf("s", "ms", "us", "ns", "D"),
-    "history": OneOf("all", "positive"),
+    "history": OneOf("all", "positive"), "exclude_history": truth,
     "field_separator": text, "seq_separator": text, "USER_ID_FIELD": maybe_text, "ITEM_ID_FIELD": maybe_text,
     "RATING_FIELD": maybe_text, "TIME_FIELD": maybe_text, "LABEL_FIELD": text, "NEG_PREFIX": text,
     "ITEM_LIST_LENGTH_FIELD": text, "LIST_SUFFIX": text, "POSITION_FIELD": text, "MAX_ITEM_LIST_LENGTH": positive,

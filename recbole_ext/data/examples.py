@@ -102,6 +102,25 @@ class Examples(Interaction):
             )
         return lists
 
+    def past(self, name: str, user: str) -> tuple[Tensor, Tensor]:
+        """What may stand in the history of each example, events included that are too old for its list.
+
+        Args:
+            name: a column of the log of histories.
+            user: the column of users. A log without it has histories as they are, and nothing older.
+
+        Returns:
+            the row of the example and the value of the column, [P] each.
+        """
+        start, end = self.ranges.start, self.ranges.end
+        if user in self.history.columns:
+            owner = self.targets.columns[user].numpy()[self.ranges.target]
+            start = np.searchsorted(self.history.columns[user].numpy(), owner, side="left")
+        count = end - start
+        row = np.repeat(np.arange(len(count)), count)
+        back = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
+        return torch.from_numpy(row), self.history.columns[name][torch.from_numpy(start[row] + back)]
+
     # ---------------------------------------------------------------- what RecBole does to its table
 
     def replaced(self, **changes: Any) -> Examples:

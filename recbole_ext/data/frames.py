@@ -27,16 +27,20 @@ class ExactTimeDataset(SequentialDataset):
 
     Attributes:
         time_origin (float): seconds since 1970 (UTC) of the first event kept.
+        first_time (float): the same in the unit of the file.
+        normalised (dict): least and largest value of each column of numbers that was scaled to [0, 1].
 
     Raises:
         InputError: the files, or what the keys leave of them, cannot be used; the message names the place.
     """
 
     time_origin: float
+    first_time: float
 
     def __init__(self, config):
         self.unit = seconds_per_unit(config["time_unit"])
         self.funnel = Funnel()
+        self.normalised: dict[str, tuple[float, float]] = {}
         super().__init__(config)
 
     def list_field(self, name: str) -> str:
@@ -211,12 +215,17 @@ class ExactTimeDataset(SequentialDataset):
             getLogger().warning(f"normalize_field names '{self.time_field}', the TIME_FIELD, which stays as it is.")
         labels = [self.label_field] if self.config["threshold"] else []
         exact = {name: self.inter_feat[name].copy() for name in (*times, *labels)}
+        scaled = self.float_like_fields if self.config["normalize_all"] else self.config["normalize_field"] or ()
+        for name in scaled:
+            if self.field2type.get(name) == FeatureType.FLOAT and name not in exact:
+                (feature,) = self.field2feats(name)
+                self.normalised[name] = feature[name].min(), feature[name].max()
         super()._normalize()
         now = exact[self.time_field]
         past = [row.min() for row in exact.get(self.list_field(self.time_field), ()) if len(row)]
         first = min([now.min(), *past])
         check_span(float(first * self.unit), float(now.max() * self.unit), self.config["time_unit"], self.time_field)
-        self.time_origin = float(first * self.unit)
+        self.first_time, self.time_origin = float(first), float(first * self.unit)
         for name in times:
             exact[name] = (exact[name] - first) * self.unit
         for name, column in exact.items():

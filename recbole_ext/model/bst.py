@@ -9,9 +9,8 @@ How this differs from the paper, where the paper says anything:
 B batch, T slots of a history, L slots at most, C candidates, W features of a slot, V items.
 """
 
-from collections.abc import Iterator
 from logging import getLogger
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from recbole.model.abstract_recommender import SequentialRecommender
@@ -25,6 +24,15 @@ from recbole_ext.model.batching import SLOTS_AT_ONCE, in_parts
 from recbole_ext.model.bst_options import Options
 from recbole_ext.model.features import Crosses, Features, Table
 from recbole_ext.model.target_attention import TargetBlock
+
+
+class Prepared(NamedTuple):
+    """What of a batch of requests is the same for all items."""
+
+    history: Tensor  # [B, T, W]
+    real: Tensor  # which slots are no padding, [B, T]
+    columns: dict[str, Tensor]  # of users and context, [B, 1]
+    shared: Tensor  # the first layer's bias and its part of users and context, [B, 1, sizes[1]] or [sizes[1]]
 
 
 class BST(SequentialRecommender):
@@ -178,34 +186,51 @@ class BST(SequentialRecommender):
 
         The same as `predict` for each item, in chunks of items that keep to `eval_memory_mb`.
         """
+        return self.score_items(self.prepare(interaction), slice(self.n_items))
+
+    def prepare(self, interaction, given: dict[str, Tensor] | None = None) -> Prepared:
+        """What scores of any items start from: the histories, and what the MLP makes of user and context.
+
+        Args:
+            interaction: B requests.
+            given: features of their users, [B] each, in place of those that the data has.
+        """
         history, real = self._slots(interaction)
-        rows, slots = real.shape
         columns = {name: interaction[name].unsqueeze(1) for name in self.context}
-        columns |= {name: value.unsqueeze(1) for name, value in self.users(interaction[self.USER_ID]).items()}
-        shared = self._first_of_user(columns)
-        scores = torch.empty(rows, self.n_items, device=history.device, dtype=self.mlp[0].bias.dtype)
-        for chunk in self._chunks(rows, slots):
+        users = {**self.users(interaction[self.USER_ID]), **(given or {})}
+        columns |= {name: value.unsqueeze(1) for name, value in users.items()}
+        return Prepared(history, real, columns, self._first_of_user(columns))
+
+    def score_items(self, prepared: Prepared, items: Tensor | slice) -> Tensor:
+        """Probabilities of some items, ids [C], for each of the requests that were prepared: [B, C]."""
+        history, real, columns, shared = prepared
+        rows, slots = real.shape
+        if isinstance(items, slice):
+            items = torch.arange(*items.indices(self.n_items), device=history.device)
+        scores = torch.empty(rows, len(items), device=history.device, dtype=self.mlp[0].bias.dtype)
+        done = 0
+        for chunk in items.split(self._chunk(rows, slots)):
             values = self.items(chunk)
             vectors = self.item_features(values)
             output = self._of_candidates(self._targets(vectors), history, real)  # [B, C, parts[0]]
             first = self._first(0, output) + self._first(1, vectors) + shared
             if self.crosses.width:
                 first = first + self._first(3, self.crosses({**columns, **values}))
-            scores[:, chunk] = self._deep(first).sigmoid()
+            scores[:, done : done + len(chunk)] = self._deep(first).sigmoid()
+            done += len(chunk)
         return scores
 
-    def _chunks(self, rows: int, slots: int) -> Iterator[Tensor]:
-        """Ids of all items, in parts whose work of a batch of `rows` histories fits the memory budget."""
+    def _chunk(self, rows: int, slots: int) -> int:
+        """Items whose work for a batch of `rows` histories fits the memory budget."""
         block = self.blocks[0]
         if self._together():
             numbers = 3 * block.heads * (slots + 1) + 6 * self.parts[0] + 2 * block.inner.out_features
         else:
             numbers = (slots + 1) * (8 * block.inner.in_features + 2 * block.inner.out_features) + 2 * self.parts[0]
         numbers += 3 * max(layer.out_features for layer in self.mlp) + self.crosses.width
-        device = self.gap_embedding.weight.device
-        most = SLOTS_AT_ONCE[device.type == "cpu"] // (4 if self._together() else slots + 1)
-        count = max(1, int(min(self.budget // (4 * numbers), most) // rows))
-        return iter(torch.arange(self.n_items, device=device).split(count))
+        most = SLOTS_AT_ONCE[self.gap_embedding.weight.device.type == "cpu"]
+        most //= 4 if self._together() else slots + 1
+        return max(1, int(min(self.budget // (4 * numbers), most) // rows))
 
     def _together(self) -> bool:
         """Whether histories stay the same whatever the candidate: a single block, of which the target alone is used."""

@@ -156,5 +156,12 @@ class LightSANs(SequentialRecommender):
 
     def full_sort_predict(self, interaction) -> Tensor:
         """Scores of all items, [B, V + 1]; the column of the padding item means nothing."""
-        users = self.forward(interaction[self.ITEM_SEQ], interaction[self.ITEM_SEQ_LEN])
-        return F.linear(users, self.item_embedding.weight)
+        return self.score_items(self.prepare(interaction), slice(self.n_items))
+
+    def prepare(self, interaction) -> Tensor:
+        """What scores of any items start from: the users' states, [B, H]."""
+        return self.forward(interaction[self.ITEM_SEQ], interaction[self.ITEM_SEQ_LEN])
+
+    def score_items(self, prepared: Tensor, items: Tensor | slice) -> Tensor:
+        """Scores of some items, ids [C], for each of the users that were prepared: [B, C]."""
+        return F.linear(prepared, self.item_embedding.weight[items])

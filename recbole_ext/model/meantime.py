@@ -235,4 +235,12 @@ class MEANTIME(SequentialRecommender):
 
     def full_sort_predict(self, interaction) -> Tensor:
         """Scores of all items, [B, V + 1]; the column of the padding item means nothing."""
-        return F.linear(self.forward(interaction), self.item_embedding.weight[: self.n_items], self.item_bias)
+        return self.score_items(self.prepare(interaction), slice(self.n_items))
+
+    def prepare(self, interaction) -> Tensor:
+        """What scores of any items start from: the users' vectors, [B, H]."""
+        return self.forward(interaction)
+
+    def score_items(self, prepared: Tensor, items: Tensor | slice) -> Tensor:
+        """Scores of some items, ids [C], for each of the users that were prepared: [B, C]."""
+        return F.linear(prepared, self.item_embedding.weight[items], self.item_bias[items])

@@ -9,8 +9,9 @@ import torch
 from recbole.utils import init_seed
 
 from recbole_ext.config import Config
+from recbole_ext.config.config import ConfigWithoutData
 from recbole_ext.data.shared import SharedData
-from recbole_ext.quick_start import build
+from recbole_ext.rebuild import build
 from recbole_ext.trainer import get_trainer
 
 Report = Callable[[dict[str, Any]], None]
@@ -31,13 +32,6 @@ class Request:
     dataset: str
     keys: dict[str, Any] = field(default_factory=dict)
     threads: int = 1
-
-
-class TrialConfig(Config):
-    """The configuration of a trial whose data came through Ray: its machine need not have the files."""
-
-    def _find_data(self, data_path):
-        return data_path
 
 
 def train(
@@ -62,13 +56,13 @@ def train(
     """
     torch.set_num_threads(request.threads)
     keys = {**request.keys, **point, "checkpoint_dir": folder, "show_progress": False}
-    config_class = TrialConfig if _fits(data, point) else Config
+    config_class = ConfigWithoutData if _fits(data, point) else Config  # data that came through Ray
     config = config_class(request.model, request.dataset, None, keys, argv=[])
     init_seed(config["seed"], config["reproducibility"])
     data = data if _fits(data, point) else SharedData(config)
     train_data, valid_data, _ = data.loaders(config)
     init_seed(config["seed"], config["reproducibility"])
-    trainer = get_trainer(config)(config, build(config, train_data))
+    trainer = get_trainer(config)(config, build(config, train_data._dataset))
     best: list[float] = []
 
     def after_validation(epoch: int, score: float) -> None:

@@ -1,0 +1,51 @@
+"""From what a checkpoint holds back to the class, the keys and the device of its model."""
+
+from typing import Any
+
+import torch
+
+from recbole_ext.config.keys import known_keys, unknown_key_sentence
+from recbole_ext.config.models import find_model
+from recbole_ext.errors import InputError
+
+
+def build(config: Any, dataset: Any) -> Any:
+    """The model of a configuration on its device; `InputError` for a value that only the model can refuse."""
+    try:
+        return config.model_class(config, dataset).to(config["device"])
+    except InputError:
+        raise
+    except (ValueError, NotImplementedError) as error:  # how RecBole's models refuse a value
+        raise InputError(str(error)) from error
+
+
+def class_of(state: dict[str, Any], model: type | None, path: str) -> type | str:
+    """The model's class, or the name that it is known by; `InputError` where it is a user's own and not given."""
+    home = state["class"].partition(".")[0]
+    if model is None and home not in ("recbole", "recbole_ext"):
+        raise InputError(f"checkpoint {path} is of a class of your own, {state['class']}; give it as model=.")
+    return model or (f"recbole.{state['model']}" if home == "recbole" else state["model"])
+
+
+def keys_of(state: dict[str, Any], network_class: str | type, changes: dict[str, Any]) -> dict[str, Any]:
+    """What the checkpoint was trained with, but for what belongs to the machine and the folder of that run."""
+    if not isinstance(changes, dict):
+        raise InputError(f"config_dict is {changes!r}; it should be a dictionary of keys and values.")
+    keys = {key: value for key, value in state["config"].items() if key not in ("gpu_id", "checkpoint_dir")}
+    known = known_keys(find_model(network_class), keys)
+    for key in changes:
+        if key == "model" or key not in known:
+            raise InputError(unknown_key_sentence(key, known - {"model"}, state["model"]))
+    keys.update(changes, allow_unknown=True)  # keys of the user's own that the training let through
+    del keys["model"]
+    return keys
+
+
+def device_named(name: str | torch.device) -> torch.device:
+    """The device of that name; `InputError` if this machine lacks it."""
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device).item()  # "meta" has no numbers
+    except (RuntimeError, AssertionError, TypeError) as error:
+        raise InputError(f"device is {str(name)!r}, which this machine lacks: {str(error).splitlines()[0]}") from error
+    return device

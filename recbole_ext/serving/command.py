@@ -1,0 +1,82 @@
+"""`recbole-ext recommend`: a checkpoint and a file of histories to a file of recommendations."""
+
+from typing import Any
+
+from recbole_ext.config.values import parse_literal
+from recbole_ext.errors import InputError
+from recbole_ext.serving.everyone import everyone
+from recbole_ext.serving.files import SOURCES, read_events, read_tokens, suffix_of, target_file, writer
+from recbole_ext.serving.recommender import Recommender
+
+OPTIONS = (
+    "checkpoint", "histories", "all_users", "data_path", "out", "k", "at", "exclude_seen", "items", "users", "device",
+    "show_progress",
+)  # fmt: skip
+
+
+def recommend(given: dict[str, Any]) -> str:
+    """Carry out the command.
+
+    Args:
+        given: its options and the texts of their values.
+
+    Returns:
+        a line that says what was written.
+
+    Raises:
+        InputError: an option is unknown, missing or wrong.
+    """
+    unknown = [option for option in given if option not in OPTIONS]
+    if unknown:
+        raise InputError(f"recommend has no option --{unknown[0]}; its options are --{', --'.join(OPTIONS)}.")
+    for option in ("checkpoint", "out"):
+        if not isinstance(given.get(option), str):
+            raise InputError(f"--{option} is missing; give it the name of a file.")
+    values = {key: parse_literal(text) if isinstance(text, str) else text for key, text in given.items()}
+    all_users = _truth(values, "all_users", False)
+    if all_users == ("histories" in given):
+        raise InputError("give either --histories=FILE or --all_users.")
+    if not all_users and "data_path" in given:
+        raise InputError("--data_path goes with --all_users; --histories is the path of a file.")
+    for option in ("at", "users"):
+        if all_users and option in given:
+            raise InputError(f"--{option} does not go with --all_users; give --histories.")
+    out = target_file(given["out"])
+    if not all_users:
+        suffix_of(str(given["histories"]), SOURCES, "histories")
+    recommender = Recommender.load(given["checkpoint"], given.get("device"))
+    options = {
+        "k": values.get("k", 10),
+        "exclude_seen": _truth(values, "exclude_seen", True),
+        "items": read_tokens(given["items"], "items") if "items" in given else None,
+        "show_progress": None if "show_progress" not in given else _truth(values, "show_progress", True),
+    }
+    if all_users:
+        moved = {"data_path": given["data_path"]} if "data_path" in given else {}
+        asked = everyone(given["checkpoint"], moved, recommender.reader.context)
+        blocks = recommender.blocks_of(asked, **options)
+    else:
+        events = read_events(
+            given["histories"], recommender.reader.columns(), recommender.reader.needed(), recommender.config
+        )
+        users = read_tokens(given["users"], "users") if "users" in given else None
+        at = values.get("at")
+        blocks = recommender.blocks(events, at=at, users=users, **options)
+    return _written(recommender, blocks, out)
+
+
+def _written(recommender: Recommender, blocks: Any, out: str) -> str:
+    users = rows = 0
+    with writer(out, recommender.user_field, recommender.item_field) as write:
+        for block in blocks:
+            write(block)
+            rows += len(block)
+            users += block[recommender.user_field].nunique()
+    return f"{rows:,} recommendations for {users:,} users: {out}"
+
+
+def _truth(values: dict[str, Any], option: str, default: bool) -> bool:
+    value = values.get(option, default)
+    if not isinstance(value, bool):
+        raise InputError(f"--{option} is {value!r}; it should be True or False.")
+    return value

@@ -1,0 +1,82 @@
+"""Histories of everyone in the data that a model was trained on."""
+
+from dataclasses import replace
+from logging import getLogger
+from typing import Any
+
+import numpy as np
+import torch
+
+from recbole_ext import checkpoint
+from recbole_ext.config import Config
+from recbole_ext.data import create_dataset
+from recbole_ext.data.examples import EventLog, Examples
+from recbole_ext.data.ranges import Ranges
+from recbole_ext.errors import InputError
+from recbole_ext.rebuild import class_of, keys_of
+from recbole_ext.serving.histories import Histories
+
+
+def everyone(path: str, changes: dict[str, Any], context: list[str]) -> Histories:
+    """A request for each user of the training data, just after their last event, validation and test data included.
+
+    Args:
+        path: of the checkpoint.
+        changes: keys to change, e.g. `data_path` where the data has moved.
+        context: columns that the model takes from a user's last event.
+
+    Raises:
+        InputError: the data is missing or is not what it was, or its files hold histories of their own.
+    """
+    state = checkpoint.load(path)
+    network_class = class_of(state, None, path)
+    keys = keys_of(state, network_class, changes)
+    config = Config(network_class, keys.pop("dataset"), None, keys, argv=[])
+    dataset = create_dataset(config)
+    checkpoint.compare_data(state, dataset, config["data_path"], path)
+    frame = dataset.inter_feat  # every event, those included that histories and targets leave out
+    users, items = (frame[name].to_numpy() for name in (dataset.uid_field, dataset.iid_field))
+    latest = np.zeros(dataset.user_num)
+    np.maximum.at(latest, users, frame[dataset.time_field].to_numpy())
+    dataset.build()
+    log = dataset.inter_feat
+    if dataset.uid_field not in log.history.columns:
+        raise InputError("benchmark_filename has histories of its own, of which no user is sure; give --histories.")
+    asked = _requests(dataset, log.targets.columns, log.history, context, latest)
+    ids = asked.examples[dataset.uid_field].numpy()
+    if len(ids) < dataset.user_num - 1:
+        getLogger().warning(f"{dataset.user_num - 1 - len(ids):,} users have no event for a history and are left out.")
+    order = np.argsort(users, kind="stable")
+    order = order[np.isin(users[order], ids)]
+    first = np.searchsorted(users[order], np.append(ids, np.iinfo(np.int64).max))
+    return replace(asked, seen_first=first, seen=items[order])
+
+
+def _requests(
+    dataset: Any, events: dict[str, torch.Tensor], past: EventLog, context: list[str], latest: np.ndarray
+) -> Histories:
+    """A request behind the last event of each user; what they have seen is left open.
+
+    Args:
+        dataset: what the logs are of.
+        events: columns of all targets, [N], sorted by user and time.
+        past: the events that may stand in a history, sorted likewise.
+        context: columns to take from the last event.
+        latest: time of the last event of each user, by id.
+    """
+    config, user, item, time = dataset.config, dataset.uid_field, dataset.iid_field, dataset.time_field
+    ids, from_end = np.unique(events[user].numpy()[::-1], return_index=True)
+    last = torch.from_numpy(len(events[user]) - 1 - from_end)
+    owner = past.columns[user].numpy()
+    first, end = np.searchsorted(owner, ids, side="left"), np.searchsorted(owner, ids, side="right")
+    able = end - first >= getattr(config.model_class, "min_history", 1)
+    ids, last, first, end = ids[able], last[torch.from_numpy(able)], first[able], end[able]
+    columns = {user: torch.from_numpy(ids), time: torch.from_numpy(latest[ids])}
+    columns |= {name: events[name][last] for name in context}
+    log = EventLog({name: past.columns[name] for name in (item, time)}, (item, time))
+    ranges = Ranges(np.maximum(first, end - config["MAX_ITEM_LIST_LENGTH"]), end, np.arange(len(ids)))
+    names = config["LIST_SUFFIX"], config["ITEM_LIST_LENGTH_FIELD"]
+    examples = Examples(EventLog(columns), log, ranges, *names, config["MAX_ITEM_LIST_LENGTH"])
+    tokens = np.array([str(token) for token in dataset.field2id_token[user][ids]], dtype=object)
+    nothing = np.zeros(0, dtype=np.int64)
+    return Histories(tokens, examples, {}, nothing, nothing)

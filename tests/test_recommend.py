@@ -1,0 +1,211 @@
+"""The command `recommend`: files in, files out, whole or not at all."""
+
+import importlib.util
+import json
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from recbole_ext import Recommender, create_dataset, data_preparation, get_trainer
+from recbole_ext.cli import main
+
+NAMES = ["user_id", "item_id", "timestamp"]
+needs_pyarrow = pytest.mark.skipif(importlib.util.find_spec("pyarrow") is None, reason="pyarrow is not installed")
+
+
+@pytest.fixture
+def call(capsys):
+    """Run the command; returns exit status, standard output and standard error."""
+
+    def call(**options):
+        status = main(["recommend", *(f"--{key}={value}" for key, value in options.items())])
+        out, err = capsys.readouterr()
+        return status, out, err
+
+    return call
+
+
+@pytest.fixture
+def model(make_config):
+    """A checkpoint of a MEANTIME, or another model, on the toy data."""
+
+    def make(name="MEANTIME", **keys):
+        config = make_config(name, **{"epochs": 1, **keys})
+        torch.manual_seed(0)
+        train, *_ = data_preparation(config, create_dataset(config))
+        trainer = get_trainer(config)(config, config.model_class(config, train._dataset))
+        trainer.fit(train)
+        os.rename(trainer.saved_model_file, "model.pth")
+        return "model.pth"
+
+    return make
+
+
+@pytest.fixture
+def events(random_events) -> pd.DataFrame:
+    found = pd.DataFrame(random_events(users=6, seed=5), columns=NAMES)
+    return found.assign(user_id="new" + found["user_id"])
+
+
+def write(events: pd.DataFrame, path: str) -> str:
+    if path.endswith(".inter"):
+        header = ["user_id:token", "item_id:token", "timestamp:float"]
+        events.to_csv(path, sep="\t", index=False, header=header)
+    elif path.endswith(".csv"):
+        events.to_csv(path, index=False)
+    else:
+        events.to_parquet(path)
+    return path
+
+
+FORMATS = [".inter", ".csv", pytest.param(".parquet", marks=needs_pyarrow)]
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_every_kind_of_file_gives_what_the_library_gives(call, model, events, suffix):
+    path = write(events, f"new{suffix}")
+    assert call(checkpoint=model(), histories=path, k=4, out="recs.csv") == (
+        0, "24 recommendations for 6 users: " + os.path.abspath("recs.csv") + "\n", "",
+    )  # fmt: skip
+    expected = Recommender.load("model.pth").recommend(events, k=4)
+    found = pd.read_csv("recs.csv", dtype={"user_id": str, "item_id": str})
+    pd.testing.assert_frame_equal(found, expected, check_exact=False, rtol=1e-9)
+
+
+@needs_pyarrow
+def test_parquet_out(call, model, events):
+    assert call(checkpoint=model(), histories=write(events, "new.csv"), out="out/recs.parquet")[0] == 0
+    expected = Recommender.load("model.pth").recommend(events)
+    pd.testing.assert_frame_equal(pd.read_parquet("out/recs.parquet"), expected)
+
+
+def test_a_line_for_each_user_in_jsonl_and_options(call, model, events, monkeypatch):
+    monkeypatch.setattr("recbole_ext.serving.scoring.MOST_ROWS", 2)  # several blocks
+    write(events, "new.csv")
+    Path("items.txt").write_text("i3\n\ni5\ni7\n")
+    Path("users.txt").write_text("newu5\nnewu0\nnewu2\n")
+    latest = float(events["timestamp"].max()) + 60
+    status, out, err = call(
+        checkpoint=model(), histories="new.csv", out="recs.jsonl", items="items.txt", users="users.txt", at=latest,
+        exclude_seen=False, device="cpu", show_progress=False,
+    )  # fmt: skip
+    assert (status, err) == (0, "")
+    assert out.startswith("9 recommendations for 3 users")
+    lines = [json.loads(line) for line in Path("recs.jsonl").read_text().splitlines()]
+    assert [line["user_id"] for line in lines] == ["newu5", "newu0", "newu2"]
+    expected = Recommender.load("model.pth").recommend(
+        events, at=latest, items=["i3", "i5", "i7"], users=["newu5"], exclude_seen=False
+    )
+    assert lines[0]["item_id"] == list(expected["item_id"])
+    assert lines[0]["score"] == pytest.approx(list(expected["score"]))
+
+
+def test_dates_as_text_are_times(call, model, events):
+    write(events, "numbers.csv")
+    dates = pd.to_datetime(events["timestamp"], unit="s").dt.strftime("%Y-%m-%dT%H:%M:%S")
+    write(events.assign(timestamp=dates), "dates.csv")
+    for name in ("numbers", "dates"):
+        assert call(checkpoint=model() if name == "numbers" else "model.pth", histories=f"{name}.csv",
+                    out=f"{name}-recs.csv", at="2020-12-24")[0] == 0  # fmt: skip
+    assert Path("numbers-recs.csv").read_text() == Path("dates-recs.csv").read_text()
+
+
+@pytest.mark.parametrize("name", ["MEANTIME", "BST", "SASRec"])
+@pytest.mark.parametrize("keys", [{}, {"history": "positive", "threshold": {"rating": 3}}], ids=["all", "positive"])
+def test_everyone_in_the_training_data(call, model, random_events, write_events, name, keys, caplog):
+    events = [(*event, place % 6) for place, event in enumerate(random_events())]
+    folder = write_events(events, ["user_id:token", "item_id:token", "timestamp:float", "rating:float"])
+    path = model(name, data_path=folder, load_col={"inter": [*NAMES, "rating"]}, **keys)
+    shutil.move("data/toy", "moved")
+    status, out, _ = call(checkpoint=path, all_users=True, data_path="moved", k=5, out="recs.csv")
+    assert status == 0
+    found = pd.read_csv("recs.csv", dtype={"user_id": str, "item_id": str})
+    frame = pd.DataFrame(events, columns=[*NAMES, "rating"])
+    expected = Recommender.load(path).recommend(frame, k=5, users=list(found["user_id"].unique()))
+    able = frame[frame["rating"] >= 3] if keys and name != "BST" else frame
+    assert set(found["user_id"]) == set(able["user_id"])
+    assert ("2 users have no event for a history" in caplog.text) == (len(set(able["user_id"])) == 28)
+    pd.testing.assert_frame_equal(found, expected, check_exact=False, atol=1e-6)
+
+
+def test_nothing_is_left_of_a_run_that_fails(call, model, events, monkeypatch, tmp_path):
+    path = write(events, "new.csv")
+    model()
+    Path("recs.csv").write_text("before")
+    monkeypatch.setattr("recbole_ext.serving.scoring.MOST_ROWS", 2)
+    first = Recommender._ranked
+    calls = []
+
+    def breaking(*args):
+        calls.append(args)
+        if len(calls) == 3:
+            raise OSError(28, "No space left on device")
+        return first(*args)
+
+    monkeypatch.setattr(Recommender, "_ranked", breaking)
+    status, _, err = call(checkpoint="model.pth", histories=path, out="recs.csv")
+    assert status == 1
+    assert "No space left on device" in err
+    assert Path("recs.csv").read_text() == "before"
+    assert not [file for file in os.listdir() if file.endswith(".part")]
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"checkpoint": None}, "--checkpoint is missing"), ({"out": None}, "--out is missing"),
+        ({"histories": None}, "give either --histories=FILE or --all_users"),
+        ({"all_users": True}, "give either --histories=FILE or --all_users"),
+        ({"histories": "new.txt"}, "--histories is 'new.txt'; it should be a file that ends in .inter, .csv, .parquet"),
+        ({"histories": "none.csv"}, "there is no such file"),
+        ({"out": "recs.txt"}, "--out is 'recs.txt'; it should be a file that ends in .csv, .parquet, .jsonl"),
+        ({"k": 0}, "k is 0"), ({"k": "many"}, "k is 'many'"), ({"exclude_seen": "maybe"}, "--exclude_seen is 'maybe'"),
+        ({"items": "none.txt"}, "--items is 'none.txt', which cannot be read"),
+        ({"topk": 5}, "recommend has no option --topk"),
+        ({"checkpoint": "none.pth"}, "there is no checkpoint none.pth"),
+        ({"at": "noon"}, "at is 'noon'"), ({"data_path": "x"}, "--data_path goes with --all_users"),
+        ({"histories": "empty.csv"}, "empty.csv cannot be read"), ({"histories": "bad.parquet"}, "bad.parquet"),
+        ({"histories": "other.csv"}, "histories have no column 'item_id', which the model reads; they have user_id"),
+        ({"histories": "hole.inter"}, "hole.inter line 3: item_id is empty; give every event one"),
+    ],
+)  # fmt: skip
+def test_wrong_requests_are_one_sentence_and_status_2(call, model, events, change, sentence):
+    write(events, "new.csv")
+    Path("empty.csv").touch()
+    Path("bad.parquet").write_bytes(b"PAR1 no")
+    write(events.drop(columns="item_id"), "other.csv")
+    Path("hole.inter").write_text("user_id:token\titem_id:token\ttimestamp:float\na\ti1\t1.6e9\na\t\t1.6e9\n")
+    options = {"checkpoint": model(), "histories": "new.csv", "out": "recs.csv", **change}
+    status, out, err = call(**{key: value for key, value in options.items() if value is not None})
+    assert (status, out) == (2, "")
+    assert sentence in err
+    assert err.count("\n") == 1
+    assert not os.path.exists("recs.csv")
+
+
+def test_parquet_without_pyarrow_is_one_sentence(call, model, events, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    status, _, err = call(checkpoint="model.pth", histories="new.csv", out="recs.parquet")
+    assert (status, err) == (
+        2, "recbole-ext: --out is 'recs.parquet', which needs the package pyarrow: pip install pyarrow.\n",
+    )  # fmt: skip
+
+
+def test_help_is_about_the_command(capsys):
+    assert main(["recommend", "--help"]) == 0
+    assert "--histories=FILE" in capsys.readouterr().out
+
+
+def test_scores_that_are_no_numbers_fail_while_running(call, model, events, monkeypatch):
+    write(events, "new.csv")
+    model()
+    monkeypatch.setattr(Recommender, "_best", lambda *_: (np.full((6, 1), np.nan), np.ones((6, 1), dtype=int)))
+    status, _, err = call(checkpoint="model.pth", histories="new.csv", out="recs.csv")
+    assert status == 1
+    assert "the model's scores are not numbers" in err
+    assert "Traceback" not in err
