@@ -18,7 +18,7 @@ COMMON = [
     "--dataset=ml-100k", "--config_files=properties/setting/BST-clicks.yaml properties/setting/ml-100k-features.yaml",
     "--threshold={'rating': 4}", "--epochs=10", "--stopping_step=3", "--learner=adam", "--learning_rate=0.001",
 ]  # fmt: skip
-RUNS = {"BST": ["--model=BST"], "BST without time gaps": ["--model=BST", "--time_gap=none"], "DIN": ["--model=DIN"]}
+RUNS = {"BST": ["--model=BST"], "DIN": ["--model=DIN"]}
 
 
 def main() -> None:
