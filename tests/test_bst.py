@@ -246,6 +246,25 @@ def test_query_time_last_measures_gaps_from_the_last_event(build):
     assert not torch.equal(model.forward(batch), before)
 
 
+def test_equal_histories_of_a_batch_are_encoded_once(build, monkeypatch):
+    model, batch = build()
+    calls = []
+    monkeypatch.setattr(model, "_slots", lambda part, slots=model._slots: calls.append(len(part)) or slots(part))
+    copies = Interaction({name: torch.cat([values] * 3) for name, values in batch.interaction.items()})
+    copies.interaction["item_id"] = torch.arange(len(copies)) % ITEMS + 1  # as positives and negatives of training
+    order = torch.randperm(len(copies), generator=torch.Generator().manual_seed(0))
+    alone = torch.cat([model.forward(copies[row : row + 1]) for row in range(len(copies))])
+    for rows in (torch.arange(len(copies)), order):
+        calls.clear()
+        torch.testing.assert_close(model.forward(copies[rows]), alone[rows], rtol=0, atol=1e-9)
+        assert sum(calls) == len(batch)
+    later = copies["timestamp"].clone()
+    later[len(batch) :] += 40 * DAY  # the same histories asked about at another time
+    calls.clear()
+    model.forward(Interaction({**copies.interaction, "timestamp": later}))
+    assert len(batch) < sum(calls) <= 2 * len(batch)
+
+
 # ---------------------------------------------------------------- all items
 
 

@@ -1,6 +1,6 @@
 """Less work for the same batch: rows of like length together, equal rows once."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -56,3 +56,30 @@ def distinct(*columns: Tensor) -> tuple[Tensor, Tensor]:
         changed |= (column[1:] != column[:-1]).flatten(1).any(1) if column.dim() > 1 else column[1:] != column[:-1]
     new = torch.cat([changed.new_ones(1), changed])
     return new.nonzero().squeeze(1), new.cumsum(0) - 1
+
+
+def groups(keys: Sequence[Tensor], *columns: Tensor) -> tuple[Tensor, Tensor]:
+    """Find equal rows anywhere in a batch: negatives of a training batch repeat the histories of its positives.
+
+    Groups of very unlike sizes are not worth it: every row is then a group of its own.
+
+    Args:
+        keys: numbers [B] that are the same for equal rows, and seldom for others.
+        columns: tensors [B, ...]; rows are equal if they are in all of them.
+
+    Returns:
+        the rows of each of D groups, [D, C], filled up with its first one; and the place of each row in that, [B],
+        counted along the groups.
+    """
+    every = torch.arange(len(columns[0]), device=columns[0].device)
+    order = every
+    for key in reversed(keys):
+        order = order[key[order].argsort(stable=True)]
+    first, run = distinct(*(column[order] for column in columns))
+    most = int(run.bincount().max())
+    if most * len(first) > 2 * len(every):
+        return every.unsqueeze(1), every
+    place = run * most + every - first[run]
+    rows = order[first].unsqueeze(1).repeat(1, most)
+    rows.view(-1)[place] = order
+    return rows, torch.empty_like(place).index_copy_(0, order, place)

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 from recbole_ext.errors import InputError
 from recbole_ext.model import gaps
-from recbole_ext.model.batching import SLOTS_AT_ONCE, in_parts
+from recbole_ext.model.batching import SLOTS_AT_ONCE, groups, in_parts
 from recbole_ext.model.bst_options import Options
 from recbole_ext.model.features import Crosses, Features, Table
 from recbole_ext.model.target_attention import TargetBlock
@@ -148,16 +148,32 @@ class BST(SequentialRecommender):
 
     def forward(self, interaction) -> Tensor:
         """Logits [B] of the interaction's items."""
-        length = interaction[self.ITEM_SEQ_LEN] + 1
-        return in_parts(length, lambda part, _: self._logits(interaction[part]), pairwise=False)
-
-    def _logits(self, interaction) -> Tensor:
-        history, real = self._slots(interaction)
         values = self._values(interaction)
         vectors = self.item_features(values)
-        pieces = [self._transform(self._targets(vectors), history, real), vectors]
+        attend = self._attend_in_groups if self._together() else self._attend
+        pieces = [attend(self._targets(vectors), interaction), vectors]
         pieces += [part(values) for part in (self.other_features, self.crosses) if part.width]
         return self._deep(self.mlp[0](torch.cat(pieces, dim=-1)))
+
+    def _attend(self, targets: Tensor, interaction) -> Tensor:
+        """What the MLP takes of each history with its target: [B, parts[0]]."""
+        length = interaction[self.ITEM_SEQ_LEN] + 1
+        return in_parts(
+            length, lambda part, _: self._transform(targets[part], *self._slots(interaction[part])), pairwise=False
+        )
+
+    def _attend_in_groups(self, targets: Tensor, interaction) -> Tensor:
+        """The same, with each history encoded once for all the targets that the batch has for it."""
+        length, time = interaction[self.ITEM_SEQ_LEN], interaction[self.TIME]
+        past = interaction[self.ITEM_SEQ], interaction[self.TIME_SEQ]
+        rows, place = groups((interaction[self.USER_ID], time), time, length, *past)
+        one = rows[:, 0]
+        output = in_parts(
+            length[one] + 1,
+            lambda part, _: self.blocks[0].of_candidates(targets[rows[part]], *self._slots(interaction[one[part]])),
+            pairwise=False,
+        )
+        return output.flatten(0, 1)[place]
 
     def _values(self, interaction) -> dict[str, Tensor]:
         """Columns [B] of the target, the user and the context."""

@@ -45,18 +45,17 @@ class TargetBlock(nn.Module):
     def of_candidates(self, candidates: Tensor, history: Tensor, real: Tensor) -> Tensor:
         """Each candidate, alone behind a history: [B, C, W].
 
-        A candidate's attention runs over the history, whose keys and values all candidates share, and itself.
+        A candidate's attention runs over the history, whose keys and values its candidates share, and itself.
 
         Args:
-            candidates: [C, W].
+            candidates: of every history, [C, W], or of each, [B, C, W].
             history: [B, T, W].
             real: [B, T].
         """
-        n, scale = self.heads, (candidates.shape[-1] // self.heads) ** -0.5
-        query = self.query(candidates).unflatten(-1, (n, -1)).transpose(0, 1) * scale  # [n, C, d]
-        own_key, own_value = (
-            layer(candidates).unflatten(-1, (n, -1)).transpose(0, 1) for layer in (self.key, self.value)
-        )
+        n, candidates = self.heads, candidates.unsqueeze(0) if candidates.dim() == 2 else candidates
+        parts = (self.query(candidates), self.key(candidates), self.value(candidates))
+        query, own_key, own_value = (split_heads(part, n) for part in parts)  # [B or 1, n, C, d]
+        query = query * query.shape[-1] ** -0.5
         key, value = split_heads(self.key(history), n), split_heads(self.value(history), n)  # [B, n, T, d]
         logits = (query @ key.transpose(2, 3)).masked_fill(~real[:, None, None, :], -torch.inf)  # [B, n, C, T]
         own = (query * own_key).sum(-1, keepdim=True).expand(len(history), -1, -1, -1)  # [B, n, C, 1]
