@@ -24,6 +24,12 @@ def in_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.fixture(autouse=True)
+def without_search_for_nan() -> None:
+    """Importing RecBole's models, as some tests do, turns it on for the process: several times slower."""
+    torch.autograd.set_detect_anomaly(False)
+
+
 @pytest.fixture
 def write_events(tmp_path: Path) -> Callable[..., str]:
     """Write `data/<name>/<name>.inter`; returns the `data_path` to give."""
