@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 
 from recbole_ext.config.values import plain
@@ -141,17 +142,20 @@ def compare_data(state: dict[str, Any], dataset: Any, place: str, path: str | os
         )
 
 
-def data_digest(dataset: Any, fields: list[str]) -> str:
-    """A number that changes with the events of a data set: their users, items, times and labels, and their order.
+def data_digest(dataset: Any) -> str:
+    """A number that changes with the events of a data set: any value of any column that is loaded, or their order.
 
     Args:
         dataset: as RecBole's `create_dataset` returns it, before it is split.
-        fields: columns that count, as far as the data set has them.
     """
     digest = hashlib.sha256(repr(getattr(dataset, "time_origin", None)).encode())
-    for field in fields:
-        if field in dataset.inter_feat:
-            digest.update(dataset.inter_feat[field].to_numpy(dtype=np.float64).tobytes())
+    for field in sorted(dataset.inter_feat):
+        digest.update(field.encode())
+        values = dataset.inter_feat[field]
+        if values.dtype == object:  # sequences
+            digest.update(np.array([len(value) for value in values]).tobytes())
+            values = pd.Series(np.concatenate([*values, []]))
+        digest.update(values.to_numpy(dtype=np.float64).tobytes())
     return digest.hexdigest()
 
 

@@ -9,6 +9,7 @@ from recbole.data.interaction import Interaction
 
 from recbole_ext import BST, InputError, create_dataset, data_preparation, get_trainer, run_recbole
 from recbole_ext.model import gaps
+from recbole_ext.model.features import key_of
 from tests.oracles import bst as oracle
 
 DAY = 86400
@@ -85,12 +86,12 @@ def cases(model: BST, batch: Interaction) -> list[oracle.Case]:
     for row in range(len(batch)):
         length = int(batch["item_length"][row])
         others = {name: batch[name][row] for name in model.context}
-        users = {name: getattr(model.users, f"of_{name}")[batch["user_id"][row]] for name in model.users.names}
+        users = {name: model.users.of(name)[batch["user_id"][row]] for name in model.users.names}
         found.append(
             oracle.Case(
                 batch["item_id_list"][row, :length].tolist(), batch["timestamp_list"][row, :length].tolist(),
                 int(batch["item_id"][row]), float(batch["timestamp"][row]),
-                {name: getattr(model.items, f"of_{name}") for name in model.items.names}, {**users, **others},
+                {name: model.items.of(name) for name in model.items.names}, {**users, **others},
                 model.crosses.pairs,
             )
         )  # fmt: skip
@@ -155,7 +156,7 @@ def test_every_feature_and_every_time_changes_the_score(build):
     assert differs(Interaction({**columns, "length": columns["length"] + 1}))
     for table, ids in ((model.users, columns["user_id"]), (model.items, columns["item_id"])):
         for name in table.names[1 if table is model.items else 0 :]:
-            values = getattr(table, f"of_{name}")
+            values = table.of(name)
             kept = values.clone()
             if name == "tags":
                 values[ids, 0] = values[ids, 0] % 3 + 1
@@ -211,8 +212,8 @@ def test_what_cannot_be_is_refused_before_data_is_read(make_config, keys, senten
 def test_the_log_names_what_is_read(build, caplog):
     with caplog.at_level("INFO"):
         build()
-    assert "BST reads: slots item_id, brand, tags, price and the time gap (log); MLP target, " in caplog.text
-    assert "sex, age, tab, length, sex x brand, tab x item_id; learns label" in caplog.text
+    assert "BST reads: slots item_id, brand, price, tags and the time gap (log); MLP target, " in caplog.text
+    assert "age, sex, tab, length, sex x brand, tab x item_id; learns label" in caplog.text
 
 
 def test_numbers_are_taken_in_deviations_from_the_mean_of_the_training_data(build):
@@ -220,7 +221,7 @@ def test_numbers_are_taken_in_deviations_from_the_mean_of_the_training_data(buil
     for features, name, values in (
         (model.item_features, "price", torch.arange(ITEMS)), (model.other_features, "age", torch.arange(USERS) * 3),
     ):  # fmt: skip
-        number = features.embeddings[name]
+        number = features.embeddings[key_of(name)]
         torch.testing.assert_close(number.mean, values.double().mean())
         torch.testing.assert_close(number.deviation, values.double().std(correction=0))
         far = number(torch.tensor([1e30, 10 * float(number.deviation) + float(number.mean)], dtype=torch.float64))

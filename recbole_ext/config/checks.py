@@ -68,6 +68,8 @@ def check_metrics(final: dict[str, Any]) -> None:
             f"exclude_history is True, but eval_args mode is {min(sampled)}; it takes items out of a ranking of all: "
             f"set mode to full."
         )
+    if "labeled" in modes and len(modes) > 1:
+        raise InputError(f"eval_args mode is {final['eval_args']['mode']}; labeled goes with labeled only.")
     if labels and ranks:
         raise InputError(
             f"metrics has {labels[0]}, which measures labels, and {ranks[0]}, which measures ranks; give one."
@@ -93,6 +95,9 @@ def check_catalogue(config: Any, n_items: int) -> None:
     """
     if config["eval_type"].name == "RANKING" and max(config["topk"]) > n_items - 1:
         raise InputError(f"topk is {max(config['topk'])}, but the data set has only {n_items - 1} items.")
+    draws = (config["train_neg_sample_args"] or {}).get("distribution") not in (None, "none")
+    if draws and n_items < 3:
+        raise InputError(f"train_neg_sample_args draws negatives, but the data set has only {n_items - 1} item.")
     sampled = [mode for mode in config["eval_args"]["mode"].values() if mode[:3] in ("uni", "pop")]
     if sampled and n_items < 3:
         raise InputError(f"eval_args mode is {sampled[0]}, but the data set has only {n_items - 1} item.")

@@ -28,10 +28,14 @@ def settle_negative_sampling(final: dict[str, Any], given: set[str], model_class
     if model_class.type == ModelType.SEQUENTIAL:
         if KEY not in given:
             states_input = getattr(model_class, "input_type", None) is not None
-            mode = final["eval_args"].get("mode", "full")
-            labels = "labeled" in (mode.values() if isinstance(mode, dict) else [mode])  # then they are learnt, too
+            labels = "labeled" in _modes(final)  # then they are learnt, too
             draws = loss == "BPR" or (loss != "CE" and states_input and not labels)
             value = {"distribution": "uniform", "sample_num": 1} if draws else None
+        elif value is not None and "labeled" in _modes(final):
+            raise InputError(
+                f"{KEY} is {value}, which takes every event for a positive one, but eval_args mode labeled measures "
+                f"labels; set it to None, so that they are learnt."
+            )
         if loss == "BPR" and value is None:
             raise InputError(f"{KEY} is None, but loss_type BPR needs negatives; give {{'distribution': 'uniform'}}.")
         if loss == "CE" and value is not None:
@@ -39,6 +43,11 @@ def settle_negative_sampling(final: dict[str, Any], given: set[str], model_class
         if loss.upper() in ("BPR", "CE") and loss != loss.upper():
             raise InputError(f"loss_type is '{loss}'; write {loss.upper()}.")
     final[KEY] = value
+
+
+def _modes(final: dict[str, Any]) -> list[str]:
+    mode = final["eval_args"].get("mode", "full")
+    return list(mode.values()) if isinstance(mode, dict) else [mode]
 
 
 def check_supply(final: dict[str, Any], model_class: Any) -> None:

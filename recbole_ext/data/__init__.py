@@ -49,8 +49,7 @@ def read_dataset(config):
             dataset = (PreSplitDataset if config["benchmark_filename"] else EventLogDataset)(config)
         else:
             dataset = recbole.data.create_dataset(config)
-    fields = ("USER_ID_FIELD", "ITEM_ID_FIELD", "TIME_FIELD", "LABEL_FIELD")
-    dataset.digest = data_digest(dataset, [config[field] for field in fields])  # for checkpoints; splits keep it
+    dataset.digest = data_digest(dataset)  # for checkpoints; splits keep it
     return dataset
 
 
@@ -79,6 +78,8 @@ def _check_classes(dataset, part: str, config) -> None:
     """Refuse labels of which AUC cannot be computed, better now than after an epoch."""
     field, metric = config["LABEL_FIELD"], "AUC" if "AUC" in config["metrics"] else "GAUC"
     label = dataset.inter_feat[field]
+    if len(label) == 0:
+        return
     if len(labels := set(label.tolist())) < 2:
         raise InputError(
             f"metrics has {metric}, but in the {part} data every '{field}' is {labels.pop():g}; {metric} needs labels "

@@ -14,6 +14,7 @@ from recbole.utils import FeatureType
 from recbole_ext.errors import InputError
 
 NO_NUMBER = ["", "nan", "NaN", "NA", "N/A", "null", "NULL", "None"]  # how programs write a missing number
+LARGEST = 3.4e38  # of what models compute with
 UNIT_SEPARATOR = b"\x1f"  # stands in for separators of several characters, which the fast parser does not take
 KINDS = {kind.value: kind for kind in FeatureType}
 
@@ -27,12 +28,14 @@ class AtomicTable:
         frame: a row for each line, numbered from 0 by the index; tokens are text, numbers float64, sequences one array
             per row. Missing tokens and numbers are NaN, missing sequences empty.
         types: name and type of each column of `frame`, in file order.
+        unread: names of the other columns of the file.
     """
 
     path: str
     encoding: str
     frame: pd.DataFrame
     types: dict[str, FeatureType]
+    unread: tuple[str, ...] = ()
 
     def refuse(self, wrong: np.ndarray | pd.Series, name: str, wanted: str) -> None:
         """Raise `InputError` for the first row where `wrong`, bool [rows], is true, if there is one.
@@ -98,7 +101,7 @@ def read_atomic(
             # a token may well be called NA or None: only an empty one is missing
             na_values={name: NO_NUMBER if dtype is np.float64 else [""] for name, dtype in dtypes.items()},
         )  # fmt: skip
-        return AtomicTable(path, encoding, frame[list(types)], types)
+        return AtomicTable(path, encoding, frame[list(types)], types, tuple(header.keys() - types.keys()))
 
     quoting = _quoting(path, data, split, len(header))
     try:
@@ -113,7 +116,7 @@ def read_atomic(
     if types and not len(table.frame):
         raise InputError(f"{path} holds a header and nothing else; it should hold at least one row.")
     for name in floats:
-        table.refuse(np.isinf(table.frame[name]), name, "it should be a finite number")
+        table.refuse(table.frame[name].abs() > LARGEST, name, "it should be a finite number, below 3.4e38")
     for name, kind in types.items():
         if kind in (FeatureType.TOKEN_SEQ, FeatureType.FLOAT_SEQ):
             table.frame[name] = _sequences(table, name, seq_separator)

@@ -7,6 +7,8 @@ from recbole.data.interaction import Interaction
 from recbole.utils import FeatureSource, FeatureType
 from torch import Tensor
 
+from recbole_ext.config.values import plain
+
 EVENTS, USERS, ITEMS = FeatureSource.INTERACTION, FeatureSource.USER, FeatureSource.ITEM
 
 
@@ -18,7 +20,8 @@ def describe(dataset: Any) -> dict[str, Any]:
 
     Returns:
         plain values and tensors:
-            columns: of each column its `type` and `source` as RecBole names them, `length` (of its longest sequence)
+            columns: of each column its `type` and `source` as RecBole names them, `length` (of its longest sequence; of
+                a list of sequences, that of the list and of its longest member)
                 and `values` (RecBole's `num`, `None` where it has none).
             vocabularies: the tokens of the columns of events and users, but for the ids of users and items.
             tables: the columns of `user` and `item` features, a row for each id.
@@ -31,7 +34,7 @@ def describe(dataset: Any) -> dict[str, Any]:
         name: {
             "type": kind.value,
             "source": getattr(dataset.field2source[name], "value", dataset.field2source[name]),
-            "length": int(dataset.field2seqlen[name]),
+            "length": plain(dataset.field2seqlen[name]),
             "values": _size(dataset, name, kind),
         }
         for name, kind in dataset.field2type.items()
@@ -91,7 +94,8 @@ class Catalogue:
         self.field2id_token = {**description["vocabularies"], **tokens}
         self.field2type = {name: FeatureType(column["type"]) for name, column in columns.items()}
         self.field2source = {name: _source(column["source"]) for name, column in columns.items()}
-        self.field2seqlen = {name: column["length"] for name, column in columns.items()}
+        lengths = {name: column["length"] for name, column in columns.items()}
+        self.field2seqlen = {name: tuple(one) if isinstance(one, list) else one for name, one in lengths.items()}
         self.sizes = {name: column["values"] for name, column in columns.items()}
         self.user_num, self.item_num = len(tokens[self.uid_field]), len(tokens[self.iid_field])
         tables = description["tables"]

@@ -16,6 +16,7 @@ from recbole_ext.data.times import check_span, seconds_per_unit
 from recbole_ext.errors import InputError
 
 EVENTS, USERS, ITEMS = FeatureSource.INTERACTION, FeatureSource.USER, FeatureSource.ITEM
+CLASSES = {"AUC", "GAUC", "LogLoss"}  # metrics of two classes
 SEQUENCES = (FeatureType.TOKEN_SEQ, FeatureType.FLOAT_SEQ)
 
 
@@ -135,6 +136,10 @@ class ExactTimeDataset(SequentialDataset):
         for name in (self.time_field, self.label_field, *(self.config["threshold"] or ())):
             if name in table.types:
                 table.refuse(table.frame[name].isna(), name, "give every event one or drop the line")
+        label = self.label_field
+        if label in table.types and (CLASSES & set(self.config["metrics"]) or self.config["history"] == "positive"):
+            wrong = ~table.frame[label].isin([0, 1])
+            table.refuse(wrong, label, "a label should be 0 or 1; threshold makes such of other numbers")
 
     def _describe(self, name, kind, source, frame) -> None:
         """Tell RecBole what it has to know of a column, and cut sequences to `seq_len`."""

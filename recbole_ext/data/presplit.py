@@ -52,9 +52,18 @@ class PreSplitDataset(EventLogDataset):
                 f"{table.path} has the columns {', '.join(table.types)}, and the file before it has "
                 f"{', '.join(sorted(other))}; they should be the same."
             )
-        past = self.list_field(self.iid_field)
+        past, times = self.list_field(self.iid_field), self.list_field(self.time_field)
+        if past in table.unread and past not in ((self.config["unload_col"] or {}).get("inter") or ()):
+            raise InputError(
+                f"{table.path} holds histories, '{past}', which load_col leaves out; add it and the lists that go with "
+                f"it, or set load_col to None to read all columns."
+            )
         if past not in table.types:
             return
+        for name, kind in ((past, FeatureType.TOKEN_SEQ), (times, FeatureType.FLOAT_SEQ)):
+            if table.types.get(name, kind) != kind:
+                wrong = f"{name}:{table.types[name].value}"
+                raise InputError(f"{table.path} line 1: '{wrong}' is a history; it should be {name}:{kind.value}.")
         lengths = table.frame[past].map(len)
         table.refuse(lengths == 0, past, "a history should hold one item or more")
         for name in table.types:
@@ -64,16 +73,25 @@ class PreSplitDataset(EventLogDataset):
         self._refuse_the_future(table)
 
     def _refuse_the_future(self, table: AtomicTable) -> None:
-        """No event of a given history may be later than its example; with `history: positive`, all are positive, too,
-        and strictly earlier."""
+        """Given histories are in order of time, and end with their example at the latest.
+
+        With `history: positive`, they hold labels of 1 only, and end before their example.
+        """
         time, label = self.time_field, self.label_field
         positive = self.config["history"] == "positive"
         if {time, self.list_field(time)} <= set(table.types):
+            apart = table.frame[self.list_field(time)].map(lambda row: np.diff(row).min(initial=0))
+            table.refuse(apart < 0, self.list_field(time), "a history should be in order of time")
             newest = table.frame[self.list_field(time)].map(np.max)
             late = newest >= table.frame[time] if positive else newest > table.frame[time]
             allowed = f"before its example's {time}{'' if positive else ', or at it'}"
             table.refuse(late, self.list_field(time), f"a history should end {allowed}")
-        if positive and self.list_field(label) in table.types:
+        if positive:
+            if self.list_field(label) not in table.types:
+                raise InputError(
+                    f"{table.path} has histories without '{self.list_field(label)}', by which history: positive could "
+                    f"be told; load that column, or set history to all."
+                )
             negative = table.frame[self.list_field(label)].map(np.min) <= 0
             table.refuse(negative, self.list_field(label), "with history: positive, it should hold labels of 1 only")
 

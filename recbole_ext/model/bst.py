@@ -22,7 +22,8 @@ from recbole_ext.errors import InputError
 from recbole_ext.model import gaps
 from recbole_ext.model.batching import SLOTS_AT_ONCE, groups, in_parts
 from recbole_ext.model.bst_options import Options
-from recbole_ext.model.features import Crosses, Features, Table
+from recbole_ext.model.features import Crosses, Features, Table, without_bucket
+from recbole_ext.model.options import check_times
 from recbole_ext.model.target_attention import TargetBlock
 
 
@@ -57,6 +58,7 @@ class BST(SequentialRecommender):
         options = Options(config)
         self.LABEL, self.TIME = config["LABEL_FIELD"], config["TIME_FIELD"]
         self.TIME_SEQ = self.TIME + config["LIST_SUFFIX"]
+        check_times(dataset, self.TIME_SEQ, "BST")
         self.gap, self.output, self.query_time = options.gap, config["output"], config["query_time"]
         self.budget = (config["eval_memory_mb"] or 1024) * 2**20
         e = config["embedding_size"]
@@ -177,8 +179,11 @@ class BST(SequentialRecommender):
 
     def _values(self, interaction) -> dict[str, Tensor]:
         """Columns [B] of the target, the user and the context."""
-        context = {name: interaction[name] for name in self.context}
-        return {**context, **self.users(interaction[self.USER_ID]), **self.items(interaction[self.ITEM_ID])}
+        users, items = self.users(interaction[self.USER_ID]), self.items(interaction[self.ITEM_ID])
+        return {**self._context_of(interaction), **users, **items}
+
+    def _context_of(self, interaction) -> dict[str, Tensor]:
+        return {name: without_bucket(interaction[name], 1) for name in self.context}
 
     def _deep(self, x: Tensor) -> Tensor:
         """From the first layer's output to the logit: [..., sizes[1]] -> [...]."""
@@ -202,7 +207,11 @@ class BST(SequentialRecommender):
 
         The same as `predict` for each item, in chunks of items that keep to `eval_memory_mb`.
         """
-        return self.score_items(self.prepare(interaction), slice(self.n_items))
+        slots = max(1, min(self.max_seq_length, int(interaction[self.ITEM_SEQ_LEN].max())))
+        rows = max(1, int(self.budget // (8 * slots * (self.item_features.numbers + self.blocks[0].heads))))
+        every = slice(self.n_items)
+        parts = (interaction[begin : begin + rows] for begin in range(0, len(interaction), rows))
+        return torch.cat([self.score_items(self.prepare(part), every) for part in parts])
 
     def prepare(self, interaction, given: dict[str, Tensor] | None = None) -> Prepared:
         """What scores of any items start from: the histories, and what the MLP makes of user and context.
@@ -212,7 +221,7 @@ class BST(SequentialRecommender):
             given: features of their users, [B] each, in place of those that the data has.
         """
         history, real = self._slots(interaction)
-        columns = {name: interaction[name].unsqueeze(1) for name in self.context}
+        columns = {name: value.unsqueeze(1) for name, value in self._context_of(interaction).items()}
         users = {**self.users(interaction[self.USER_ID]), **(given or {})}
         columns |= {name: value.unsqueeze(1) for name, value in users.items()}
         return Prepared(history, real, columns, self._first_of_user(columns))
@@ -243,7 +252,7 @@ class BST(SequentialRecommender):
             numbers = 3 * block.heads * (slots + 1) + 6 * self.parts[0] + 2 * block.inner.out_features
         else:
             numbers = (slots + 1) * (8 * block.inner.in_features + 2 * block.inner.out_features) + 2 * self.parts[0]
-        numbers += 3 * max(layer.out_features for layer in self.mlp) + self.crosses.width
+        numbers += 3 * max(layer.out_features for layer in self.mlp) + self.crosses.width + self.item_features.numbers
         most = SLOTS_AT_ONCE[self.gap_embedding.weight.device.type == "cpu"]
         most //= 4 if self._together() else slots + 1
         return max(1, int(min(self.budget // (4 * numbers), most) // rows))
@@ -272,17 +281,21 @@ class BST(SequentialRecommender):
 
 
 def _columns(feature, own: str, first: bool = False) -> list[str]:
-    """Columns of a table of users or items that are features: all but the id, which items alone keep."""
-    others = [name for name in feature if name != own]
+    """Columns of a table of users or items that are features: all but the id, which items alone keep.
+
+    In the order of their names, since that of a file may change.
+    """
+    others = sorted(name for name in feature if name != own)
     return [own, *others] if first else others
 
 
 def _context(names: list[str], config, dataset) -> list[str]:
-    taken = {config[f"{key}_FIELD"] for key in ("USER_ID", "ITEM_ID", "TIME", "LABEL")} | set(config["threshold"] or ())
+    taken = {config[f"{key}_FIELD"] for key in ("USER_ID", "ITEM_ID", "TIME", "LABEL", "ITEM_LIST_LENGTH")}
+    taken |= set(config["threshold"] or ()) | {name for name in names if name.endswith(config["LIST_SUFFIX"])}
     for name in names:
         if name in taken or dataset.field2source.get(name) != FeatureSource.INTERACTION:
             raise InputError(
                 f"context_features names '{name}', which is no column of the .inter file that is known before the "
-                f"event; name columns that load_col loads, without ids, time and label."
+                f"event; name columns that load_col loads, without ids, time, label and histories."
             )
     return list(names)

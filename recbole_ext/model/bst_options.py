@@ -24,6 +24,12 @@ class Options:
                 f"cross_features is {self.crosses!r}; it should be a list of pairs, [[age, item_id], ...]."
             )
         self.context = config["context_features"] or []
+        if config["loss_type"] is not None:
+            raise InputError(f"loss_type is {config['loss_type']!r}; BST has one loss and reads none: leave it out.")
+        time = config["TIME_FIELD"]
+        for name in (config["unused_col"] or {}).get("inter") or ():
+            if name in (time, time + config["LIST_SUFFIX"], config["LABEL_FIELD"], *self.context):
+                raise InputError(f"unused_col leaves out '{name}', which BST reads; take it out of unused_col.")
         layers = config["mlp_hidden_size"]
         if not isinstance(layers, list) or not all(isinstance(size, int) and size > 0 for size in layers):
             raise InputError(f"mlp_hidden_size is {layers!r}; it should be a list of whole numbers.")

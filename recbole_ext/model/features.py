@@ -9,6 +9,11 @@ from torch import Tensor, nn
 from recbole_ext.errors import InputError
 
 
+def key_of(column: str) -> str:
+    """A name that modules and buffers may have, for any name of a column."""
+    return "of_" + column.replace("%", "%25").replace(".", "%2E")
+
+
 class Features(nn.Module):
     """Embeds named columns and concatenates them, e features each.
 
@@ -31,24 +36,31 @@ class Features(nn.Module):
         for name, values in columns.items():
             kind = dataset.field2type.get(name)
             if kind in (FeatureType.TOKEN, FeatureType.TOKEN_SEQ):
-                self.embeddings[name] = nn.Embedding(dataset.num(name), size, padding_idx=0)
+                self.embeddings[key_of(name)] = nn.Embedding(dataset.num(name), size, padding_idx=0)
             elif kind == FeatureType.FLOAT:
-                self.embeddings[name] = Number(values, size)
+                self.embeddings[key_of(name)] = Number(without_bucket(values, 1), size)
             else:
                 found = "is not loaded" if kind is None else f"is a {kind.value}"
                 raise InputError(f"column '{name}' {found}; features are token, token_seq and float columns.")
         self.sequences = {name for name in columns if dataset.field2type[name] == FeatureType.TOKEN_SEQ}
+        longest = max((values.shape[-1] for name, values in columns.items() if name in self.sequences), default=1)
+        self.numbers = 2 * self.width + longest * size  # at once, for one slot
 
     def forward(self, values: Mapping[str, Tensor]) -> Tensor:
         """Columns [...] or, for sequences, [..., S] -> [..., width]."""
         return torch.cat([self._embed(name, values[name]) for name in self.names], dim=-1)
 
     def _embed(self, name: str, value: Tensor) -> Tensor:
-        layer = self.embeddings[name]
+        layer = self.embeddings[key_of(name)]
         if name not in self.sequences:
             return layer(value)
         count = (value > 0).sum(-1, keepdim=True).clamp(min=1)
         return layer(value).sum(-2) / count
+
+
+def without_bucket(values: Tensor, dims: int) -> Tensor:
+    """Numbers [...] of `dims` dimensions, where RecBole's discretisation has put a bucket beside each, [..., 2]."""
+    return values[..., 0] if values.is_floating_point() and values.dim() > dims else values
 
 
 class Number(nn.Linear):
@@ -86,17 +98,19 @@ class Table(nn.Module):
         super().__init__()
         self.names = list(names)
         for name in names:
-            values = feature[name]
-            discretised = values.is_floating_point() and values.dim() > 1  # RecBole adds the bucket to the value
-            self.register_buffer(f"of_{name}", (values[:, 0] if discretised else values).clone())
+            self.register_buffer(key_of(name), without_bucket(feature[name], 1).clone())
 
     def columns(self) -> dict[str, Tensor]:
         """All values, but those of the padding."""
-        return {name: getattr(self, f"of_{name}")[1:] for name in self.names}
+        return {name: self.of(name)[1:] for name in self.names}
 
     def forward(self, ids: Tensor) -> dict[str, Tensor]:
         """Rows of the given ids, any shape."""
-        return {name: getattr(self, f"of_{name}")[ids] for name in self.names}
+        return {name: self.of(name)[ids] for name in self.names}
+
+    def of(self, name: str) -> Tensor:
+        """A column, a row for each id."""
+        return getattr(self, key_of(name))
 
 
 class Crosses(nn.Module):

@@ -42,12 +42,16 @@ class FeedForward(nn.Module):
         self.dropout, self.activation = Dropout(dropout), ACTIVATIONS[activation]
 
     def forward(self, x: Tensor) -> Tensor:
-        drops = self.training and self.dropout.p > 0
-        if drops or x.device.type != "cpu" or torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling():
+        if not self._in_parts(x):
             return self.outer(self.dropout(self.activation(self.inner(x))))
         weights = self.inner.weight, self.inner.bias, self.outer.weight, self.outer.bias
-        rows: Tensor = _InParts.apply(self.activation, torch.is_grad_enabled(), x.flatten(0, -2), *weights)
+        rows: Tensor = _InParts.apply(self.activation, torch.is_grad_enabled(), x.reshape(-1, x.shape[-1]), *weights)
         return rows.view_as(x)
+
+    def _in_parts(self, x: Tensor) -> bool:
+        exact = x.dtype in (torch.float32, torch.float64)  # others would lose digits where gradients of parts are added
+        plain = exact and x.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
+        return plain and not (self.training and self.dropout.p > 0) and not torch.compiler.is_compiling()
 
 
 class _InParts(torch.autograd.Function):

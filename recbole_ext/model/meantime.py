@@ -27,6 +27,7 @@ from recbole_ext.model.kernels import TABULATED, GapTable, SinPhases
 from recbole_ext.model.layers import Dropout, cross_entropy_over_items, take
 from recbole_ext.model.meantime_options import DAY, Options, known_days
 from recbole_ext.model.mixed_attention import MixedBlock, Temporal
+from recbole_ext.model.options import check_times
 
 
 class MEANTIME(SequentialRecommender):
@@ -50,6 +51,7 @@ class MEANTIME(SequentialRecommender):
         options = Options(config)
         self.TIME = config["TIME_FIELD"]
         self.TIME_SEQ = self.TIME + config["LIST_SUFFIX"]
+        check_times(dataset, self.TIME_SEQ, "MEANTIME")
         self.query_time, self.mask_ratio = options.query_time, options.mask_ratio
         self.pad_class, self.tau = bool(config["pad_class"]), options.tau
         self.mask_id = self.n_items

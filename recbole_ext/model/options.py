@@ -19,6 +19,12 @@ def check_choice(key: str, value: Any, names: Sequence[str]) -> None:
         raise InputError(f"{key} is {value!r}; it should be one of {', '.join(names)}.")
 
 
+def check_times(dataset: Any, name: str, model: str) -> None:
+    """The histories of a data set have times; in files that bring their own, they may lack."""
+    if name not in getattr(dataset, "field2type", {name: ...}):
+        raise InputError(f"{model} needs the times of histories, but no column '{name}' is loaded; add it.")
+
+
 def or_none(value: Any) -> Any:
     """YAML and the command line read the word none as nothing: where it is a choice, the word again."""
     return "none" if value is None else value

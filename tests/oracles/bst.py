@@ -38,10 +38,10 @@ def leaky(x: Tensor) -> Tensor:
 
 
 def feature(weights: dict[str, Tensor], prefix: str, name: str, value: Tensor) -> Tensor:
-    table = weights[f"{prefix}.embeddings.{name}.weight"]
+    table = weights[f"{prefix}.embeddings.of_{name}.weight"]
     if value.is_floating_point():
-        mean, deviation = weights[f"{prefix}.embeddings.{name}.mean"], weights[f"{prefix}.embeddings.{name}.deviation"]
-        return (float(value) - mean) / deviation * table[:, 0] + weights[f"{prefix}.embeddings.{name}.bias"]
+        mean, deviation = (weights[f"{prefix}.embeddings.of_{name}.{key}"] for key in ("mean", "deviation"))
+        return (float(value) - mean) / deviation * table[:, 0] + weights[f"{prefix}.embeddings.of_{name}.bias"]
     if value.dim() == 0:
         return table[int(value)]
     tokens = [int(token) for token in value if token > 0]
@@ -103,6 +103,6 @@ def logit(
 def case_size(weights: dict[str, Tensor], name: str) -> int:
     """Rows of the table of a token column."""
     for prefix in ("item_features", "other_features"):
-        if f"{prefix}.embeddings.{name}.weight" in weights:
-            return len(weights[f"{prefix}.embeddings.{name}.weight"])
+        if f"{prefix}.embeddings.of_{name}.weight" in weights:
+            return len(weights[f"{prefix}.embeddings.of_{name}.weight"])
     raise KeyError(name)
