@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 
 from recbole_ext.config.values import plain
@@ -154,8 +153,8 @@ def data_digest(dataset: Any) -> str:
         values = dataset.inter_feat[field]
         if values.dtype == object:  # sequences
             digest.update(np.array([len(value) for value in values]).tobytes())
-            values = pd.Series(np.concatenate([*values, []]))
-        digest.update(values.to_numpy(dtype=np.float64).tobytes())
+            values = np.concatenate([np.ravel(value) for value in values])
+        digest.update(np.asarray(values, dtype=np.float64).tobytes())
     return digest.hexdigest()
 
 

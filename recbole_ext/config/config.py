@@ -14,7 +14,7 @@ from recbole_ext.config import checks, columns, sampling
 from recbole_ext.config.command_line import parse_arguments
 from recbole_ext.config.keys import known_keys, unknown_key_sentence
 from recbole_ext.config.models import find_model, is_known, is_ours
-from recbole_ext.config.paths import absolute, check_dataset_name, dataset_dir, properties_dir
+from recbole_ext.config.paths import absolute, check_dataset_name, dataset_dir, properties_dir, setting_or_file
 from recbole_ext.config.schema import fit, kind_of, text
 from recbole_ext.config.values import LiteralLoader, parse_literal, plain, read_yaml
 from recbole_ext.errors import InputError
@@ -86,7 +86,7 @@ class Config(RecBoleConfig):
             raise InputError(f"config_file_list is {file_list!r}; it should be a list of paths.")
         merged: dict[str, Any] = {}
         for file in file_list or []:
-            merged.update(read_yaml(str(file)))
+            merged.update(read_yaml(setting_or_file(str(file))))
         return merged
 
     def _load_cmd_line(self):

@@ -27,7 +27,7 @@ def properties_file(name: str, kind: str = "model") -> str:
 
     Args:
         name: model or data set, e.g. `"MEANTIME"`.
-        kind: `"model"` or `"dataset"`.
+        kind: `"model"`, `"dataset"` or `"setting"`.
 
     Raises:
         InputError: there is no such file; the message lists those there are.
@@ -37,6 +37,13 @@ def properties_file(name: str, kind: str = "model") -> str:
         known = sorted(file.stem for file in path.parent.glob("*.yaml")) if path.parent.is_dir() else []
         raise InputError(f"there is no property file for {kind} '{name}'; there are: {', '.join(known) or 'none'}.")
     return str(path)
+
+
+def setting_or_file(name: str) -> str:
+    """The path of a setting of ours, such as `BST-clicks`; any other name is a path already."""
+    own = properties_dir() / "setting" / f"{name.removesuffix('.yaml')}.yaml"
+    bare = not set(name) & {"/", os.sep, "\0"}
+    return str(own) if bare and not os.path.exists(name) and own.is_file() else name
 
 
 def check_dataset_name(name: str) -> str:

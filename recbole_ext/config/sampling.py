@@ -1,5 +1,6 @@
 """Negative sampling and labels: what a model's loss and evaluation need, and whether the keys give it."""
 
+from logging import getLogger
 from typing import Any
 
 from recbole.data.dataloader import UserDataLoader
@@ -45,6 +46,13 @@ def settle_negative_sampling(final: dict[str, Any], given: set[str], model_class
     final[KEY] = value
 
 
+def learns_labels(config: Any) -> bool:
+    """Whether a model's loss reads the labels of events, instead of comparing events with negatives or all items."""
+    kind, draws = getattr(config.model_class, "input_type", None), config[KEY]
+    unsampled = not draws or draws.get("distribution") in (None, "none")
+    return kind == InputType.POINTWISE and config["loss_type"] != "CE" and unsampled
+
+
 def _modes(final: dict[str, Any]) -> list[str]:
     mode = final["eval_args"].get("mode", "full")
     return list(mode.values()) if isinstance(mode, dict) else [mode]
@@ -62,6 +70,12 @@ def check_supply(final: dict[str, Any], model_class: Any) -> None:
         raise InputError(f"{KEY} is None, but {final['model']} needs negatives; give {{'distribution': 'uniform'}}.")
     supervised = model_class.type in (ModelType.CONTEXT, ModelType.SEQUENTIAL)
     learns = supervised and by_class == InputType.POINTWISE and unsampled
+    labelled = final["threshold"] or final["LABEL_FIELD"] in ((final["load_col"] or {}).get("inter") or ())
+    if labelled and by_class == InputType.POINTWISE and not unsampled and final["history"] == "all":
+        getLogger().warning(
+            f"{KEY} draws negatives, so every event counts as positive, whatever its {final['LABEL_FIELD']}; to learn "
+            f"labels, set eval_args mode to labeled; to take positive events only, set history to positive."
+        )
     if not learns and "labeled" not in final["eval_args"]["mode"].values():
         return
     columns, label = (final["load_col"] or {}).get("inter", "*"), final["LABEL_FIELD"]

@@ -95,7 +95,9 @@ class Catalogue:
         self.field2type = {name: FeatureType(column["type"]) for name, column in columns.items()}
         self.field2source = {name: _source(column["source"]) for name, column in columns.items()}
         lengths = {name: column["length"] for name, column in columns.items()}
-        self.field2seqlen = {name: tuple(one) if isinstance(one, list) else one for name, one in lengths.items()}
+        self.field2seqlen: dict[str, Any] = {
+            name: tuple(one) if isinstance(one, list) else one for name, one in lengths.items()
+        }
         self.sizes = {name: column["values"] for name, column in columns.items()}
         self.user_num, self.item_num = len(tokens[self.uid_field]), len(tokens[self.iid_field])
         tables = description["tables"]
