@@ -10,7 +10,7 @@ from typing import Any
 
 from recbole_ext import __version__
 from recbole_ext.errors import InputError, SearchError
-from recbole_ext.stopping import Terminated, orderly_end
+from recbole_ext.stopping import Terminated, ended_by, orderly_end
 from recbole_ext.usage import USAGE
 
 # how torch says it, as a RuntimeError
@@ -41,17 +41,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"recbole-ext: {error}", file=sys.stderr)
         return 2
     except (Terminated, KeyboardInterrupt) as end:
-        word, status = ("terminated", 143) if isinstance(end, Terminated) else ("interrupted", 130)
-        file = f"; go on with --resume={end}" if str(end) else ""
-        print(f"recbole-ext: {word}{file}", file=sys.stderr)
-        return status
+        return _ended(type(end), f"; go on with --resume={end}" if str(end) else "")
     except Exception as error:
+        if (request := ended_by()) is not None:  # torch's writer of files makes an error of its own of it
+            return _ended(request)
         # a full disk, a diverged model, too little memory: a traceback would tell nothing
         memory = isinstance(error, MemoryError) or any(word in str(error) for word in LACK_OF_MEMORY)
         if not memory and not isinstance(error, (OSError, FloatingPointError, SearchError)):
             traceback.print_exc()
         print(f"recbole-ext: failed while running: {error}", file=sys.stderr)
         return 1
+
+
+def _ended(request: type[BaseException], more: str = "") -> int:
+    word, status = ("terminated", 143) if issubclass(request, Terminated) else ("interrupted", 130)
+    print(f"recbole-ext: {word}{more}", file=sys.stderr)
+    return status
 
 
 def _run(argv: Sequence[str]) -> int:

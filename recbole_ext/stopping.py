@@ -16,6 +16,7 @@ class _Requests:
 
     training = False
     asked: type[BaseException] | None = None
+    raised: type[BaseException] | None = None
 
 
 REQUESTS = {"SIGINT": KeyboardInterrupt, "SIGTERM": Terminated}
@@ -37,9 +38,10 @@ def orderly_end() -> Iterator[None]:
             _Requests.asked = request
             print("recbole-ext: ending after this epoch; ask again to end at once", file=sys.stderr, flush=True)
             return
+        _Requests.raised = request
         raise request
 
-    before = {}
+    _Requests.raised, before = None, {}
     for number in (getattr(signal, name) for name in REQUESTS):
         if signal.getsignal(number) is not signal.SIG_IGN:
             before[number] = signal.signal(number, end)
@@ -48,6 +50,11 @@ def orderly_end() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def ended_by() -> type[BaseException] | None:
+    """What was raised at once, if anything: on its way through a library it may have become another error."""
+    return _Requests.raised
 
 
 @contextlib.contextmanager

@@ -182,6 +182,8 @@ def test_columns_that_are_not_named_are_not_read(build):
         ({"context_features": ["label"]}, "context_features names 'label', which is no column"),
         ({"context_features": ["timestamp"]}, "names 'timestamp'"), ({"context_features": ["sex"]}, "names 'sex'"),
         ({"context_features": ["nothing"]}, "names 'nothing'"),
+        ({"context_features": ["item_id_list"]}, "names 'item_id_list'"),
+        ({"context_features": ["item_length"]}, "names 'item_length'"),
         ({"context_features": ["length"], "threshold": {"length": 3}, "LABEL_FIELD": "good"}, "names 'length'"),
         ({"cross_features": [["age", "item_id"]]}, "cross_features names 'age', which is no token column"),
         ({"cross_features": [["tab", "item_id"]], "context_features": []}, "names 'tab', which is no feature"),
@@ -202,11 +204,53 @@ def test_columns_that_cannot_be_features_are_refused(build, keys, sentence):
         ({"embedding_size": 0}, "embedding_size"),
         ({"cross_features": [["a"]]}, "cross_features' is .*each member a list of 2"),
         ({"mlp_hidden_size": [4, 0.5]}, "mlp_hidden_size"),
+        ({"loss_type": "BPR"}, "loss_type is 'BPR'; BST has one loss and reads none"),
+        ({"unused_col": {"inter": ["timestamp_list"]}}, "unused_col leaves out 'timestamp_list', which BST reads"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_refused_before_data_is_read(make_config, keys, sentence):
     with pytest.raises(InputError, match=sentence):
         make_config("BST", **keys)
+
+
+def test_columns_may_have_any_name_and_stand_in_any_order(write_events, write_lines, make_model, random_events):
+    events = [(*event, f"t{place % 3}", place % 7) for place, event in enumerate(random_events())]
+    columns = ["user_id:token", "item_id:token", "timestamp:float", "type:token", "a.b:float"]
+    path = write_events(events, columns)
+    rows = [(f"i{item}", f"k{item % 4}", item % 5) for item in range(20)]
+    keys = {
+        "load_col": None, "context_features": ["type", "a.b"], "data_path": path, "embedding_size": 4,
+        "gap_embedding_size": 4, "n_heads": 2, "mlp_hidden_size": [8],
+    }  # fmt: skip
+    scores = []
+    for order in ((0, 1, 2), (0, 2, 1)):
+        header = [("item_id:token", "keys:token", "price.usd:float")[place] for place in order]
+        write_lines("item", "\t".join(header), *("\t".join(str(row[place]) for place in order) for row in rows))
+        torch.manual_seed(0)
+        model, *_, test = make_model("BST", **keys)
+        assert model.items.names == ["item_id", "keys", "price.usd"]
+        scores.append(model.eval().full_sort_predict(next(iter(test))[0]))
+    assert torch.equal(*scores)
+
+
+def test_a_number_of_the_context_may_have_been_discretised(build):
+    model, batch = build(
+        numerical_features=["length"], discretization={"length": {"method": "ED", "bucket": 3}}, cross_features=[]
+    )
+    assert batch["length"].dim() == 2
+    found = model.predict(batch)
+    batch.interaction["length"] = batch["length"][:, 0]
+    assert torch.equal(model.predict(batch), found)
+
+
+def test_memory_of_wide_sequences_is_bounded_by_parts_of_the_batch(build, monkeypatch):
+    model, batch = build()
+    right, rows = model.full_sort_predict(batch), []
+    monkeypatch.setattr(model, "_slots", lambda part, slots=model._slots: rows.append(len(part)) or slots(part))
+    model.budget = 3 * 8 * 8 * (model.item_features.numbers + model.blocks[0].heads)  # of 3 histories of 8
+    torch.testing.assert_close(model.full_sort_predict(batch), right, rtol=0, atol=1e-9)
+    assert max(rows) == 3
+    assert sum(rows) == len(batch)
 
 
 def test_the_log_names_what_is_read(build, caplog):

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import recbole_ext
+from recbole_ext import cli
 from recbole_ext.cli import main
 from recbole_ext.config.command_line import parse_arguments
 from recbole_ext.errors import InputError
@@ -301,3 +302,15 @@ def test_a_termination_in_the_middle_of_a_save_leaves_no_half_file_and_ends_with
     assert call() == (143, "", "recbole-ext: terminated\n")
     assert list(tmp_path.iterdir()) == []
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_request_to_end_that_a_library_makes_an_error_of_is_still_one(monkeypatch, capsys):
+    def save(*_):
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+        finally:
+            raise RuntimeError("unexpected pos 64 vs 0")  # as torch's writer of files does
+
+    monkeypatch.setattr(cli, "_run", save)
+    assert main([]) == 130
+    assert capsys.readouterr().err == "recbole-ext: interrupted\n"

@@ -191,6 +191,22 @@ def test_metrics_of_labels_and_of_ranks_do_not_mix_and_need_their_modes():
     make("SASRec", metrics="AUC", valid_metric="AUC", eval_args={"mode": "uni10"})
 
 
+def test_labels_are_either_learnt_and_measured_or_not():
+    labels = {"metrics": ["AUC"], "valid_metric": "AUC", "threshold": {"rating": 4}}
+    drawn = {"train_neg_sample_args": {"distribution": "uniform"}, "eval_args": {"mode": "labeled"}}
+    assert "takes every event for a positive one" in refuse("BST", **labels, **drawn)
+    mixed = {"eval_args": {"mode": {"valid": "labeled", "test": "uni5"}}}
+    assert "labeled goes with labeled only" in refuse("BST", **labels, **mixed)
+
+
+def test_a_setting_of_ours_is_known_by_its_name():
+    config = Config("BST", "ml-100k", ["BST-next-item", "ml-100k-features.yaml"], argv=[])
+    assert config["mlp_hidden_size"] == [128, 64]
+    assert "occupation" in config["load_col"]["user"]
+    with pytest.raises(InputError, match="config file BST-nothing cannot be read"):
+        Config("BST", "ml-100k", ["BST-nothing"], argv=[])
+
+
 def test_a_sequential_model_needs_time_order_and_repeatable_evaluation():
     assert "sequential models need 'TO'" in refuse(eval_args={"order": "RO"})
     assert "repeatable" in refuse(repeatable=False)

@@ -67,6 +67,23 @@ def test_users_of_one_label_each_are_refused_before_training(make_config, write_
         data_preparation(config, create_dataset(config))
 
 
+@pytest.mark.parametrize("split", [{"LS": "test_only"}, {"LS": "valid_only"}, {"RS": [0.8, 0, 0.2]}])
+def test_a_part_without_events_is_not_looked_at(make_config, write_events, split):
+    path = write_events(events(lambda user, number: float((user + number) % 2)), COLUMNS)
+    keys = {**KEYS, "metrics": ["AUC"], "valid_metric": "AUC", "eval_args": {"split": split, "mode": "labeled"}}
+    config = make_config("DIN", **keys, data_path=path)
+    data_preparation(config, create_dataset(config))
+
+
+@pytest.mark.parametrize("label", [2, 0.5, -1])
+def test_labels_are_0_or_1(make_config, write_events, label):
+    columns = [*COLUMNS[:3], "label:float"]
+    path = write_events(events(lambda user, number: label if (user, number) == (0, 1) else number % 2), columns)
+    keys = {**KEYS, "threshold": None, "load_col": {"inter": ["user_id", "item_id", "timestamp", "label"]}}
+    with pytest.raises(InputError, match=r"line 3: label is '.*'; a label should be 0 or 1; threshold makes such"):
+        create_dataset(make_config("DIN", **keys, data_path=path))
+
+
 def test_with_ranks_it_stays_recboles_and_does_not_mix(make_config):
     make_config("SASRec", metrics=["GAUC", "NDCG"], valid_metric="GAUC")
     with pytest.raises(

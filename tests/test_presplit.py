@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from recbole_ext import create_dataset, data_preparation
+from recbole_ext import InputError, create_dataset, data_preparation
 from tests.data_checks import PLAIN, TINY, refused
 
 SPLITS = ("train", "valid", "test")
@@ -213,6 +213,44 @@ def test_given_histories_hold_positive_earlier_events_where_that_is_asked(times,
     refused(load, rf"toy\.test\.inter line 2: {sentence}", data_path=write_splits(wrong, columns), **keys)
     if labels == "1 1":
         load(data_path=write_splits(wrong, columns), **{**keys, "history": "all"})
+
+
+def test_histories_that_are_not_loaded_are_not_passed_over(load, write_splits):
+    path = write_splits({name: given(name) for name in SPLITS}, GIVEN)
+    sentence = r"toy\.train\.inter holds histories, 'item_id_list', which load_col leaves out; add it"
+    refused(load, sentence, data_path=path, **FILES, **TINY)
+    lists = {"inter": ["item_id_list", "timestamp_list"]}
+    _, train, *_ = load(data_path=path, load_col=None, unload_col=lists, **FILES, **TINY)
+    assert examples(train) != examples(load(data_path=path, load_col=None, **FILES, **TINY)[1])
+
+
+@pytest.mark.parametrize(
+    ("columns", "row", "sentence"),
+    [
+        (GIVEN, ("a", "x z", "6 1", "v", 9), r"timestamp_list is '6\.0 1\.0'; a history should be in order of time"),
+        ([*GIVEN[:2], "timestamp_list:token_seq", *GIVEN[3:]], ("a", "x", "1", "v", 9), "should be timestamp_list:flo"),
+        (["user_id:token", "item_id_list:token", *GIVEN[2:]], ("a", "x", "1", "v", 9), "it should be item_id_list:tok"),
+    ],
+    ids=["order", "times", "items"],
+)
+def test_a_history_that_is_none_is_refused(columns, row, sentence, load, write_splits):
+    refused(
+        load, sentence, data_path=write_splits(dict.fromkeys(SPLITS, [row]), columns), load_col=None, **FILES, **TINY
+    )
+
+
+@pytest.mark.parametrize("model", ["BST", "MEANTIME"])
+def test_models_of_time_refuse_histories_without_times(model, make_model, write_splits):
+    lines = {name: [(event[0], event[1], event[3], event[4]) for event in given(name)] for name in SPLITS}
+    path = write_splits(lines, [column for column in GIVEN if not column.startswith("timestamp_list")])
+    with pytest.raises(InputError, match=f"{model} needs the times of histories, but no column 'timestamp_list'"):
+        make_model(model, data_path=path, load_col=None, **FILES, **TINY)
+
+
+def test_positive_histories_cannot_be_told_without_their_labels(load, write_splits):
+    lines = {name: [(*event, 1) for event in given(name)] for name in SPLITS}
+    path = write_splits(lines, (*GIVEN, "label:float"))
+    refused(load, "without 'label_list', by which", data_path=path, load_col=None, history="positive", **FILES, **TINY)
 
 
 def test_files_with_different_columns_are_refused(load, write_splits, write_lines):

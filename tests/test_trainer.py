@@ -422,6 +422,28 @@ def test_a_checkpoint_made_step_by_step_knows_its_events_and_when_they_were(make
     assert len(digests[0]) == 64
 
 
+def test_a_checkpoint_knows_every_column_of_its_events(make_config, write_events, random_events):
+    columns = ("user_id:token", "item_id:token", "timestamp:float", "words:token_seq", "price:float")
+    keys, digests = {"load_col": None, "context_features": ["words", "price"], "mlp_hidden_size": [4]}, []
+    for word, price in (("a", 1), ("b", 1), ("a", 2)):
+        events = [(*event, "a b", place % 5) for place, event in enumerate(random_events())]
+        events[0] = (*events[0][:3], f"{word} c", price)
+        dataset = create_dataset(make_config("BST", data_path=write_events(events, columns), **keys))
+        digests.append(dataset.digest)
+    assert len(set(digests)) == 3
+    train, valid, _ = data_preparation(dataset.config, dataset)  # sequences of tokens are stored and read, too
+    trainer = get_trainer(dataset.config)(dataset.config, dataset.config.model_class(dataset.config, train._dataset))
+    trainer.fit(train, valid)
+    described = torch.load(trainer.saved_model_file, weights_only=True)["data"]["columns"]
+    assert described["words_list"]["length"] == [8, 2]
+
+
+def test_negatives_of_a_single_item_are_refused(make_config):
+    events = [(f"u{user}", "x", time) for user in range(3) for time in range(6)]
+    with pytest.raises(InputError, match="draws negatives, but the data set has only 1 item"):
+        create_dataset(make_config("BST", events=events, topk=[1], valid_metric="NDCG@1"))
+
+
 def test_sampled_candidates_of_a_single_item_are_refused(make_config):
     events = [(f"u{user}", "x", time) for user in range(3) for time in range(6)]
     config = make_config(events=events, topk=[1], valid_metric="NDCG@1", eval_args={"mode": "uni5"})
