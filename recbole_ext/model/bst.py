@@ -209,6 +209,8 @@ class BST(SequentialRecommender):
         """
         slots = max(1, min(self.max_seq_length, int(interaction[self.ITEM_SEQ_LEN].max())))
         rows = max(1, int(self.budget // (8 * slots * (self.item_features.numbers + self.blocks[0].heads))))
+        if not self._together():  # every slot of every pair costs: no padding
+            rows = 1
         every = slice(self.n_items)
         parts = (interaction[begin : begin + rows] for begin in range(0, len(interaction), rows))
         return torch.cat([self.score_items(self.prepare(part), every) for part in parts])
