@@ -144,11 +144,12 @@ def _truth(key: str, text: Any) -> bool:
 
 def _dataset_of(files: Sequence[str], keys: dict[str, Any]) -> str:
     """The data set that the last file to do so names; ml-100k, which comes with RecBole, if nothing is asked for."""
+    from recbole_ext.config.paths import setting_or_file
     from recbole_ext.config.values import read_yaml
 
     given: dict[str, Any] = {}
     for file in files:
-        given |= read_yaml(file)
+        given |= read_yaml(setting_or_file(file))
     if given.get("dataset") is not None:
         return str(given["dataset"])
     if "data_path" in {**given, **keys}:
