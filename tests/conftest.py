@@ -5,6 +5,12 @@ import os
 # tiny tensors: more threads only wait for each other. Before torch is imported, and for processes that tests start
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import signal
+
+# a shell that starts the tests in the background lets them ignore SIGINT, and so the processes that they start
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any

@@ -148,22 +148,6 @@ def test_the_matrix_of_filtered_histories_counts_each_target_once(load, write_ev
     assert set(dataset.inter_feat["label"].tolist()) == {0, 1}
 
 
-@pytest.mark.parametrize("model", ["SASRec", "BST", "MEANTIME"])
-def test_models_that_rank_learn_and_rank_positive_events_only_where_histories_are_such(model, load, write_events):
-    events = [(f"u{user}", f"i{user + n}", 1e9 + n, (user + n) % 3 > 0) for user in range(9) for n in range(9)]
-    path = write_events([(*event[:3], int(event[3])) for event in events], (*RATED[:3], "label:float"))
-    _, *loaders = load(model, data_path=path, history="positive", **ALL_COLUMNS)
-    for loader in loaders:
-        data = loader._dataset
-        batch = data[np.arange(len(data))]
-        assert (batch["label"] == 1).all()
-    test = loaders[-1]._dataset
-    rows = test[np.arange(len(test))]
-    last = {user: item for user, item, _, label in events if label}
-    users, items = test.field2id_token["user_id"], test.field2id_token["item_id"]
-    assert last == {users[u]: items[i] for u, i in zip(rows["user_id"], rows["item_id"], strict=True)}
-
-
 @pytest.mark.parametrize("model", ["SASRec", "MEANTIME"])
 def test_the_case_study_finds_the_best_items_of_users(model, load):
     dataset, train, _, test = load(model)

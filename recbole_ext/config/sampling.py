@@ -46,13 +46,6 @@ def settle_negative_sampling(final: dict[str, Any], given: set[str], model_class
     final[KEY] = value
 
 
-def learns_labels(config: Any) -> bool:
-    """Whether a model's loss reads the labels of events, instead of comparing events with negatives or all items."""
-    kind, draws = getattr(config.model_class, "input_type", None), config[KEY]
-    unsampled = not draws or draws.get("distribution") in (None, "none")
-    return kind == InputType.POINTWISE and config["loss_type"] != "CE" and unsampled
-
-
 def _modes(final: dict[str, Any]) -> list[str]:
     mode = final["eval_args"].get("mode", "full")
     return list(mode.values()) if isinstance(mode, dict) else [mode]

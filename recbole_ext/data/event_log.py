@@ -6,9 +6,7 @@ import numpy as np
 import torch
 from recbole.data.dataset import Dataset
 from recbole.data.interaction import Interaction
-from recbole.utils import EvaluatorType
 
-from recbole_ext.config.sampling import learns_labels
 from recbole_ext.data.examples import EventLog, Examples
 from recbole_ext.data.frames import ExactTimeDataset
 from recbole_ext.data.ranges import Ranges, filtered_prefixes, prefixes, windows
@@ -74,8 +72,7 @@ class EventLogDataset(ExactTimeDataset):
             log = self._log(events, order)
             return self.table(log, log, prefixes(users[order], width)), order
         positive = self._positive(events)[order]
-        # what knows nothing of labels learns and ranks positive events only
-        if kind == "window" or not (self.config["eval_type"] == EvaluatorType.VALUE or learns_labels(self.config)):
+        if kind == "window":  # such a model knows nothing of negative events: it learns and ranks positive ones
             order = order[positive]
             log = self._log(events, order)
             return self.table(log, log, prefixes(users[order], width)), order

@@ -21,7 +21,8 @@ def check_choice(key: str, value: Any, names: Sequence[str]) -> None:
 
 def check_times(dataset: Any, name: str, model: str) -> None:
     """The histories of a data set have times; in files that bring their own, they may lack."""
-    if name not in getattr(dataset, "field2type", {name: ...}):
+    exact = hasattr(dataset, "time_origin")  # RecBole's own data sets do not tell of lists here
+    if exact and name not in getattr(dataset, "field2type", {name: ...}):
         raise InputError(f"{model} needs the times of histories, but no column '{name}' is loaded; add it.")
 
 
