@@ -63,11 +63,9 @@ def train(
     train_data, valid_data, _ = data.loaders(config)
     init_seed(config["seed"], config["reproducibility"])
     trainer = get_trainer(config)(config, build(config, train_data._dataset))
-    best: list[float] = []
 
     def after_validation(epoch: int, score: float) -> None:
-        if not best or trainer.best_valid_score != best[-1]:
-            best.append(trainer.best_valid_score)
+        if os.path.exists(trainer.saved_model_file):  # a new one, which may have the score of the one before
             keep(trainer.saved_model_file)
             os.unlink(trainer.saved_model_file)  # a trial that is stopped early could not do it at its end
         loss = trainer.train_loss_dict.get(epoch)
