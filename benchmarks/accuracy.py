@@ -24,6 +24,7 @@ def arguments(description: str, runs: dict[str, list[str]]) -> argparse.Argument
         "--finished", action="store_true", help="start no run; put those in --work that are finished into the table"
     )
     parser.add_argument("--work", type=Path, required=True, help="folder of the runs; finished ones are not repeated")
+    parser.add_argument("--data_path", type=os.path.abspath, help="where the data set lies, if not in RecBole")
     return parser
 
 
@@ -58,6 +59,28 @@ def _run(name: str, words: list[str], seed: int, options: argparse.Namespace, wo
     return json.loads(target.read_text())
 
 
+def measure(
+    script: str, title: str, runs: dict[str, list[str]], common: list[str], metrics: list[str], valid: str
+) -> None:
+    """What a script does: run the models as its command line asks, and write `results/<script>.md`.
+
+    Args:
+        script: its file.
+        title: of the results.
+        runs: name in the table -> arguments.
+        common: arguments of all runs.
+        metrics: of the test data, for the table.
+        valid: metric of the validation data, for the table.
+    """
+    options = arguments(title, runs).parse_args()
+    place = [f"--data_path={options.data_path}"] if options.data_path else []
+    results = run_all(runs, [*place, *common], options)
+    (ROOT / "benchmarks" / "results" / f"{Path(script).stem}.md").write_text(
+        f"# {title}\n\n{table(results, metrics, valid, runs)}\n\nCommon arguments: `{' '.join(common)}`\n\n"
+        f"{provenance(script, results, options)}"
+    )
+
+
 def table(results: Results, metrics: list[str], valid: str, runs: dict[str, list[str]]) -> str:
     """Mean and standard deviation of the test metrics, mean of the validation metric, arguments."""
     head = ["model", "seeds", *(f"test {metric}" for metric in metrics), f"valid {valid}", "arguments"]
@@ -73,10 +96,10 @@ def table(results: Results, metrics: list[str], valid: str, runs: dict[str, list
     return "\n".join(lines)
 
 
-def provenance(script: str, results: Results, options: argparse.Namespace, more: str = "") -> str:
+def provenance(script: str, results: Results, options: argparse.Namespace) -> str:
     """Date, hardware, versions and command, as the last lines of a results file."""
     versions = next(iter(results.values()))[0]["versions"]
-    seeds = " ".join(map(str, options.seeds))
+    seeds, more = " ".join(map(str, options.seeds)), " --data_path FOLDER" if options.data_path else ""
     return (
         f"Mean ± standard deviation over the seeds {seeds}; the epoch that is best on the validation data is tested.\n"
         f"{date.today()}, {os.cpu_count()} CPU cores ({platform.machine()}). Versions: "

@@ -6,7 +6,6 @@ The same columns, events and split for all (`properties/dataset/kuairand-pure-14
 `benchmarks/results/kuairand.md`.
 """
 
-import os
 import sys
 from pathlib import Path
 
@@ -14,7 +13,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks import accuracy  # noqa: E402
 
-RESULTS = accuracy.ROOT / "benchmarks" / "results" / "kuairand.md"
 COMMON = [
     "--dataset=kuairand-pure-14d", "--embedding_size=16", "--train_batch_size=1024", "--eval_batch_size=8192",
     "--epochs=10", "--stopping_step=3",
@@ -29,18 +27,5 @@ RUNS = {
     "WideDeep": ["--model=WideDeep"],
 }
 
-
-def main() -> None:
-    parser = accuracy.arguments(__doc__.splitlines()[0], RUNS)
-    parser.add_argument("--data_path", required=True, type=os.path.abspath)
-    options = parser.parse_args()
-    results = accuracy.run_all(RUNS, [f"--data_path={options.data_path}", *COMMON], options)
-    table = accuracy.table(results, ["AUC", "GAUC", "LogLoss"], "AUC", RUNS)
-    RESULTS.write_text(
-        f"# Clicks of KuaiRand-Pure, 14 days\n\n{table}\n\nCommon arguments: `{' '.join(COMMON)}`\n\n"
-        f"{accuracy.provenance(__file__, results, options, ' --data_path FOLDER')}"
-    )
-
-
 if __name__ == "__main__":
-    main()
+    accuracy.measure(__file__, "Clicks of KuaiRand-Pure, 14 days", RUNS, COMMON, ["AUC", "GAUC", "LogLoss"], "AUC")

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -64,11 +65,17 @@ def print_peak(run: Run, device: str) -> None:
     print(json.dumps(resident("VmHWM") - before))
 
 
-def peak_of_process(script: str, options: argparse.Namespace, measure: str) -> float:
-    """MiB that the script prints when it is called again with the same options and `--measure`."""
+def of_process(script: str, options: argparse.Namespace, measure: str) -> Any:
+    """What the script prints last, as JSON, when it is called again with the same options and `--measure`."""
     given = {key: value for key, value in vars(options).items() if key not in ("measure", "output")}
     command = [sys.executable, script, *(f"--{key}={value}" for key, value in given.items()), f"--measure={measure}"]
-    return float(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def peak_of_process(script: str, options: argparse.Namespace, measure: str) -> float:
+    """MiB that it prints."""
+    return float(of_process(script, options, measure))
 
 
 def arguments(description: str, repeats: int, **numbers: int) -> argparse.ArgumentParser:

@@ -12,7 +12,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks import accuracy  # noqa: E402
 
-RESULTS = accuracy.ROOT / "benchmarks" / "results" / "ml_100k.md"
 # RecBole's models learn from one example per event, MEANTIME from windows: with histories of 20 and 10 epochs they take
 # the time that MEANTIME takes, and twice that
 SHORT = ["--MAX_ITEM_LIST_LENGTH=20", "--train_batch_size=256", "--epochs=10"]
@@ -30,16 +29,12 @@ RUNS = {
     ],
 }  # fmt: skip
 
-
-def main() -> None:
-    options = accuracy.arguments(__doc__.splitlines()[0], RUNS).parse_args()
-    results = accuracy.run_all(RUNS, ["--dataset=ml-100k"], options)
-    table = accuracy.table(results, ["NDCG@10", "Recall@10", "MRR@10"], "NDCG@10", RUNS)
-    RESULTS.write_text(
-        f"# ml-100k: next item, leave-one-out, all items ranked\n\n{table}\n\n"
-        f"{accuracy.provenance(__file__, results, options)}"
-    )
-
-
 if __name__ == "__main__":
-    main()
+    accuracy.measure(
+        __file__,
+        "ml-100k: next item, leave-one-out, all items ranked",
+        RUNS,
+        ["--dataset=ml-100k"],
+        ["NDCG@10", "Recall@10", "MRR@10"],
+        "NDCG@10",
+    )

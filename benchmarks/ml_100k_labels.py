@@ -13,23 +13,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks import accuracy  # noqa: E402
 
-RESULTS = accuracy.ROOT / "benchmarks" / "results" / "ml_100k_labels.md"
 COMMON = [
     "--dataset=ml-100k", "--config_files=properties/setting/BST-clicks.yaml properties/setting/ml-100k-features.yaml",
     "--threshold={'rating': 4}", "--epochs=10", "--stopping_step=3", "--learner=adam", "--learning_rate=0.001",
 ]  # fmt: skip
 RUNS = {"BST": ["--model=BST"], "DIN": ["--model=DIN"]}
 
-
-def main() -> None:
-    options = accuracy.arguments(__doc__.splitlines()[0], RUNS).parse_args()
-    results = accuracy.run_all(RUNS, COMMON, options)
-    table = accuracy.table(results, ["AUC", "GAUC", "LogLoss"], "AUC", RUNS)
-    RESULTS.write_text(
-        f"# ml-100k: is a rating 4 or more\n\n{table}\n\nCommon arguments: `{' '.join(COMMON)}`\n\n"
-        f"{accuracy.provenance(__file__, results, options)}"
-    )
-
-
 if __name__ == "__main__":
-    main()
+    accuracy.measure(__file__, "ml-100k: is a rating 4 or more", RUNS, COMMON, ["AUC", "GAUC", "LogLoss"], "AUC")

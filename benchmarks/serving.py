@@ -5,7 +5,6 @@ recommends to users with random histories. Memory is what the process takes at m
 """
 
 import json
-import subprocess
 import sys
 import tempfile
 import time
@@ -92,10 +91,7 @@ def main() -> None:
             users = options.users if name != "BST" else max(1, options.users // 1000)
             path = Path(folder) / f"{name}.pth"
             store(name, path, options)
-            given = {key: value for key, value in vars(options).items() if key not in ("measure", "output")}
-            words = [*(f"--{key}={value}" for key, value in given.items()), f"--measure={path},{users}"]
-            done = subprocess.run([sys.executable, __file__, *words], check=True, stdout=subprocess.PIPE, text=True)
-            load, took, worked, peak = json.loads(done.stdout.splitlines()[-1])
+            load, took, worked, peak = measure.of_process(__file__, options, f"{path},{users}")
             path.unlink()
             lines.append(
                 f"| {name} | {users:,} | {load:.1f} s | {users / took:.2g} | {users / worked:.2g} | {peak:,.0f} MiB |"

@@ -16,7 +16,7 @@ from recbole_ext.config.command_line import parse_arguments
 from recbole_ext.config.paths import writable_dir
 from recbole_ext.data import create_dataset, data_preparation
 from recbole_ext.errors import InputError
-from recbole_ext.rebuild import build, class_of, device_named, keys_of
+from recbole_ext.rebuild import build, class_of, config_of, device_named, keys_of
 from recbole_ext.trainer import get_trainer
 
 
@@ -136,8 +136,7 @@ def load_data_and_model(
     """
     state = checkpoint.load(path)
     network_class = class_of(state, model, path)
-    keys = keys_of(state, network_class, config_dict or {})
-    config = Config(network_class, keys.pop("dataset"), None, keys, argv=[])
+    config = config_of(Config, state, network_class, config_dict or {})
     if device is not None:
         config["device"] = device_named(device)
         config["use_gpu"] = config["device"].type != "cpu"

@@ -41,6 +41,12 @@ def keys_of(state: dict[str, Any], network_class: str | type, changes: dict[str,
     return keys
 
 
+def config_of(kind: type, state: dict[str, Any], network_class: str | type, changes: dict[str, Any]) -> Any:
+    """A configuration, of class `kind`, for the model of a checkpoint, with changes."""
+    keys = keys_of(state, network_class, changes)
+    return kind(network_class, keys.pop("dataset"), None, keys, argv=[])
+
+
 def device_named(name: str | torch.device) -> torch.device:
     """The device of that name; `InputError` if this machine lacks it."""
     try:

@@ -10,7 +10,7 @@ Train a model, choose its best epoch on validation data and evaluate that on tes
                            recbole.LightSANs is RecBole's
   --dataset=NAME           stem of the atomic files; ml-100k if left out, which comes with RecBole
   --data_path=FOLDER       where the data sets lie
-  --config_files="A B"     YAML files with keys
+  --config_files="A B"     YAML files with keys, or settings of ours by name, e.g. BST-clicks
   --json=FILE              write the result there, for scripts
   --saved=False            keep no checkpoint; the last epoch is tested
   --resume=FILE            go on from a checkpoint where that training ended, by itself or not, with all its keys;

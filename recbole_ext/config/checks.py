@@ -9,6 +9,7 @@ from recbole.model.abstract_recommender import AbstractRecommender
 from recbole.utils import EvaluatorType, ModelType
 
 from recbole_ext.config.kinds import Number
+from recbole_ext.config.sampling import evaluation_modes
 from recbole_ext.config.schema import fit
 from recbole_ext.errors import InputError
 
@@ -37,11 +38,6 @@ def check_transform(final: dict[str, Any], model_class: Any) -> None:
         raise InputError(f"{key} is {share:g}, less than one of {length} items (MAX_ITEM_LIST_LENGTH); raise it.")
 
 
-def _modes(eval_args: dict[str, Any]) -> set[str]:
-    mode = eval_args.get("mode", "full")
-    return set(mode.values()) if isinstance(mode, dict) else {mode}
-
-
 def is_of_labels(metric: str, modes: set[str]) -> bool:
     """Whether a metric measures scores of labelled events; GAUC does in mode labeled, and ranks in the others."""
     return metric_types[metric.lower()] == EvaluatorType.VALUE or (metric == "GAUC" and modes == {"labeled"})
@@ -49,7 +45,7 @@ def is_of_labels(metric: str, modes: set[str]) -> bool:
 
 def as_recbole_takes(metrics: list[str], eval_args: dict[str, Any]) -> list[str]:
     """Metrics for RecBole's check of their types, where GAUC is one of ranks: left out if it is one of labels."""
-    if "labeled" not in _modes(eval_args):
+    if "labeled" not in evaluation_modes(eval_args):
         return metrics
     return [metric for metric in metrics if metric != "GAUC"] or ["AUC"]
 
@@ -59,7 +55,7 @@ def check_metrics(final: dict[str, Any]) -> None:
 
     Metrics of labels (AUC) need a score for each labelled event, those of ranks (NDCG) a rank among other items.
     """
-    metrics, modes = final["metrics"], _modes(final["eval_args"])
+    metrics, modes = final["metrics"], evaluation_modes(final["eval_args"])
     labels = [metric for metric in metrics if is_of_labels(metric, modes)]
     ranks = [metric for metric in metrics if metric not in labels]
     sampled = modes - {"full"}

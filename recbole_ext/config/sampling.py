@@ -29,10 +29,10 @@ def settle_negative_sampling(final: dict[str, Any], given: set[str], model_class
     if model_class.type == ModelType.SEQUENTIAL:
         if KEY not in given:
             states_input = getattr(model_class, "input_type", None) is not None
-            labels = "labeled" in _modes(final)  # then they are learnt, too
+            labels = "labeled" in evaluation_modes(final["eval_args"])  # then they are learnt, too
             draws = loss == "BPR" or (loss != "CE" and states_input and not labels)
             value = {"distribution": "uniform", "sample_num": 1} if draws else None
-        elif value is not None and "labeled" in _modes(final):
+        elif value is not None and "labeled" in evaluation_modes(final["eval_args"]):
             raise InputError(
                 f"{KEY} is {value}, which takes every event for a positive one, but eval_args mode labeled measures "
                 f"labels; set it to None, so that they are learnt."
@@ -46,9 +46,10 @@ def settle_negative_sampling(final: dict[str, Any], given: set[str], model_class
     final[KEY] = value
 
 
-def _modes(final: dict[str, Any]) -> list[str]:
-    mode = final["eval_args"].get("mode", "full")
-    return list(mode.values()) if isinstance(mode, dict) else [mode]
+def evaluation_modes(eval_args: dict[str, Any]) -> set[str]:
+    """The modes of validation and test, whether `eval_args` gives one for both or one for each."""
+    mode = eval_args.get("mode", "full")
+    return set(mode.values()) if isinstance(mode, dict) else {mode}
 
 
 def check_supply(final: dict[str, Any], model_class: Any) -> None:

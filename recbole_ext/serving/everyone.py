@@ -13,7 +13,7 @@ from recbole_ext.data import create_dataset
 from recbole_ext.data.examples import EventLog, Examples
 from recbole_ext.data.ranges import Ranges
 from recbole_ext.errors import InputError
-from recbole_ext.rebuild import class_of, keys_of
+from recbole_ext.rebuild import class_of, config_of
 from recbole_ext.serving.histories import Histories
 
 
@@ -30,8 +30,7 @@ def everyone(path: str, changes: dict[str, Any], context: list[str]) -> Historie
     """
     state = checkpoint.load(path)
     network_class = class_of(state, None, path)
-    keys = keys_of(state, network_class, changes)
-    config = Config(network_class, keys.pop("dataset"), None, keys, argv=[])
+    config = config_of(Config, state, network_class, changes)
     dataset = create_dataset(config)
     checkpoint.compare_data(state, dataset, config["data_path"], path)
     frame = dataset.inter_feat  # every event, those included that histories and targets leave out

@@ -16,7 +16,7 @@ from recbole_ext import checkpoint
 from recbole_ext.config.config import ConfigWithoutData
 from recbole_ext.data.catalogue import Catalogue
 from recbole_ext.errors import InputError
-from recbole_ext.rebuild import build, class_of, device_named, keys_of
+from recbole_ext.rebuild import build, class_of, config_of, device_named
 from recbole_ext.serving.histories import Histories, Reader
 from recbole_ext.serving.scoring import best, scorer_of
 from recbole_ext.serving.values import Vocabulary, as_text
@@ -60,8 +60,7 @@ class Recommender:
         state = checkpoint.load(path)
         state["optimizer"] = {}  # twice the size of the weights, and of no use here
         network_class = class_of(state, model, str(path))
-        keys = keys_of(state, network_class, {})
-        config = ConfigWithoutData(network_class, keys.pop("dataset"), None, keys, argv=[])
+        config = config_of(ConfigWithoutData, state, network_class, {})
         if config["MODEL_TYPE"] != ModelType.SEQUENTIAL:
             raise InputError(f"checkpoint {path} is of {state['model']}, which is no sequential model: it has no use "
                              f"for histories.")  # fmt: skip
