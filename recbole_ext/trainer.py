@@ -43,6 +43,7 @@ class PlainCheckpoints:
 
     def __init__(self, config, model):
         self.train_data: Any = None
+        self.resumable = True  # whether each epoch leaves its state on the disk, not the best one alone
         self.owns_file = False  # whether nobody else writes saved_model_file
         self.run = secrets.token_hex(8)  # which files are of one run
         self.saves, self.trained, self.stored = False, -1, -1  # the last epoch there was, and in saved_model_file
@@ -100,7 +101,7 @@ class PlainCheckpoints:
     def _end_epoch(self):
         """See to it that the last epoch is on the disk, now that its evaluation is done; end here if that is asked."""
         stored = self.saves and self.trained >= 0
-        if stored:
+        if stored and self.resumable:
             latest = checkpoint.latest_file(self._own_file())
             if self.trained != self.stored:
                 checkpoint.save(self._state(self.trained, self.best_valid_result), latest)

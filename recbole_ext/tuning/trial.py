@@ -63,6 +63,7 @@ def train(
     train_data, valid_data, _ = data.loaders(config)
     init_seed(config["seed"], config["reproducibility"])
     trainer = get_trainer(config)(config, build(config, train_data._dataset))
+    trainer.resumable = False  # a trial begins anew
 
     def after_validation(epoch: int, score: float) -> None:
         if os.path.exists(trainer.saved_model_file):  # a new one, which may have the score of the one before
