@@ -31,12 +31,12 @@ def store(name: str, path: Path, options) -> None:
     """Write a checkpoint of a model with random weights that knows `options.items` items."""
     keys = {"MAX_ITEM_LIST_LENGTH": options.length, "use_gpu": options.device != "cpu", "state": "warning"}
     config = ConfigWithoutData(name, "ml-100k", None, keys, argv=[])
-    kinds = {"user_id": "token", "item_id": "token", "timestamp": "float"}
+    kinds = {"user_id": "token", "item_id": "token", "timestamp": "float", "timestamp_list": "float_seq"}
     tokens = {"user_id": ["[PAD]", "u"], "item_id": ["[PAD]", *map(str, range(options.items))]}
     data = {
         "columns": {
             column: {
-                "type": kind, "source": "inter" if kind == "float" else column, "length": 1,
+                "type": kind, "source": column if kind == "token" else "inter", "length": 1,
                 "values": len(tokens.get(column, [0])),
             }
             for column, kind in kinds.items()
