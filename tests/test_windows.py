@@ -90,6 +90,12 @@ def test_unused_columns_do_not_stop_windows_from_being_made(make_config, random_
 
 # -------------------------------------------------------------------- histories of positive events
 
+COLUMNS = {"inter": ["user_id", "item_id", "timestamp", "label"]}
+ALL_LABELS = {  # learns labels and is measured by them: negative events are examples, too
+    "model": "DIN", "history": "positive", "load_col": COLUMNS, "metrics": ["LogLoss"], "valid_metric": "LogLoss",
+    "train_neg_sample_args": None, "eval_args": {"split": {"RS": [1, 0, 0]}, "mode": "labeled"},
+}  # fmt: skip
+
 
 @pytest.fixture
 def labelled_events(random_events):
@@ -108,10 +114,7 @@ def positive_past(history, event):
 def test_positive_histories_hold_clicks_strictly_earlier_than_the_target(
     width, make_config, write_events, labelled_events
 ):
-    config = make_config(
-        "SASRec", data_path=write_events(labelled_events, LABELLED), history="positive", MAX_ITEM_LIST_LENGTH=width,
-        load_col={"inter": ["user_id", "item_id", "timestamp", "label"]}, eval_args={"split": {"RS": [1, 0, 0]}},
-    )  # fmt: skip
+    config = make_config(data_path=write_events(labelled_events, LABELLED), MAX_ITEM_LIST_LENGTH=width, **ALL_LABELS)
     train, *_ = data_preparation(config, create_dataset(config))
     expected, ties = [], 0
     for user, history in by_user(labelled_events).items():
@@ -135,17 +138,14 @@ def test_a_leak_made_on_purpose_does_not_reach_a_history(make_config, write_even
         ("a", "later", 30, 1),
         ("b", "x", 1, 1),
     ]
-    config = make_config(
-        "SASRec", data_path=write_events(shown, LABELLED), history="positive", topk=[1], valid_metric="NDCG@1",
-        load_col={"inter": ["user_id", "item_id", "timestamp", "label"]}, eval_args={"split": {"RS": [1, 0, 0]}},
-    )  # fmt: skip
+    config = make_config(data_path=write_events(shown, LABELLED), **ALL_LABELS)
     train, *_ = data_preparation(config, create_dataset(config))
     histories = {target: past for _, past, _, target, _ in whole(train)}
     assert histories == {"target": ["before"], "leak": ["before"], "later": ["before", "leak"]}
 
 
 def test_a_model_that_takes_windows_sees_positive_events_only(make_config, write_events, labelled_events):
-    keys = {"load_col": {"inter": ["user_id", "item_id", "timestamp", "label"]}, "train_window": 3}
+    keys = {"load_col": COLUMNS, "train_window": 3}
     clicks = [event for event in labelled_events if event[3]]
     found = []
     for events, history in ((labelled_events, "positive"), (clicks, "all")):
@@ -154,13 +154,46 @@ def test_a_model_that_takes_windows_sees_positive_events_only(make_config, write
     assert found[0] == found[1]
 
 
+DRAWN = {"distribution": "uniform", "sample_num": 1}
+RANKED = {"eval_args": {"split": {"RS": [0.6, 0.2, 0.2]}}}
+MEASURED = {**ALL_LABELS, "eval_args": {"split": {"RS": [0.6, 0.2, 0.2]}, "mode": "labeled"}}
+
+
+@pytest.mark.parametrize(
+    ("keys", "learns", "measures"),
+    [
+        ({"model": "SASRec", **RANKED}, False, False), ({"model": "MEANTIME", **RANKED}, False, False),
+        ({"model": "BST", "train_neg_sample_args": DRAWN, **RANKED}, False, False),
+        ({"model": "BST", "train_neg_sample_args": None, **RANKED}, True, False),
+        ({**MEASURED, "model": "SASRec"}, False, True), (MEASURED, True, True),
+    ],
+    ids=["CE", "windows", "drawn", "learnt", "measured", "learnt and measured"],
+)  # fmt: skip
+def test_negative_events_are_examples_of_labels_and_of_nothing_else(
+    keys, learns, measures, load, write_events, labelled_events
+):
+    """A non-click is neither a positive example to learn, nor a hit of a ranking."""
+    path = write_events(labelled_events, LABELLED)
+    _, *loaders = load(**{"data_path": path, "history": "positive", "load_col": COLUMNS, **keys})
+    labels = [set(loader._dataset.inter_feat["label"].tolist()) for loader in loaders]
+    assert labels == [{0, 1} if some else {1} for some in (learns, measures, measures)]
+
+
+def test_the_last_click_is_what_is_left_out_where_events_are_ranked(load, write_events, labelled_events):
+    _, _, _, test = load(
+        "SASRec", data_path=write_events(labelled_events, LABELLED), history="positive", load_col=COLUMNS
+    )
+    found = {(user, target, time) for user, _, _, target, time in whole(test)}
+    clicks = by_user(event for event in labelled_events if event[3])
+    wanted = {(user, *events[-1][1:3]) for user, events in clicks.items() if len(events) > 3}
+    assert wanted <= found
+    assert len(wanted) > 10
+
+
 def test_a_model_class_may_ask_for_longer_histories_or_for_none(
     make_config, write_events, labelled_events, monkeypatch
 ):
-    config = make_config(
-        "SASRec", data_path=write_events(labelled_events, LABELLED), history="positive",
-        load_col={"inter": ["user_id", "item_id", "timestamp", "label"]}, eval_args={"split": {"RS": [1, 0, 0]}},
-    )  # fmt: skip
+    config = make_config(data_path=write_events(labelled_events, LABELLED), **ALL_LABELS)
     for least in (0, 1, 3):
         monkeypatch.setattr(config.model_class, "min_history", least, raising=False)
         train, *_ = data_preparation(config, create_dataset(config))
@@ -168,6 +201,30 @@ def test_a_model_class_may_ask_for_longer_histories_or_for_none(
         histories = by_user(labelled_events).values()
         wanted = [len(positive_past(history, event)[-8:]) for history in histories for event in history]
         assert sorted(lengths) == sorted(length for length in wanted if length >= least)
+
+
+@pytest.mark.parametrize(("model", "least"), [("SASRec", 1), ("SASRec", 3), ("BST", 0), ("MEANTIME", 2)])
+def test_the_shortest_history_may_be_chosen_for_histories_of_all_events(model, least, load, random_events):
+    events = random_events()
+    dataset, train, _, test = load(model, events, min_history=least, MAX_ITEM_LIST_LENGTH=20, **RANKED)
+    lengths = sorted((dataset.inter_feat.ranges.end - dataset.inter_feat.ranges.start).tolist())
+    assert lengths == sorted(
+        place for history in by_user(events).values() for place in range(len(history)) if place >= least
+    )
+    counted = dataset.inter_matrix("csr").sum()
+    assert counted == (len(events) if least == 1 else len(lengths))
+    assert np.isfinite(train_a_step(train))
+
+
+def train_a_step(loader) -> float:
+    model = loader.config.model_class(loader.config, loader._dataset)
+    return float(model.calculate_loss(next(iter(loader))))
+
+
+@pytest.mark.parametrize("history", ["all", "positive"])
+def test_a_history_shorter_than_the_model_can_take_is_refused(history, make_config):
+    with pytest.raises(InputError, match="min_history is 0, but SASRec needs a history: give 1 or more"):
+        make_config("SASRec", min_history=0, history=history)
 
 
 def test_positive_histories_without_labels_are_refused(make_config):

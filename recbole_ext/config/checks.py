@@ -38,6 +38,15 @@ def check_transform(final: dict[str, Any], model_class: Any) -> None:
         raise InputError(f"{key} is {share:g}, less than one of {length} items (MAX_ITEM_LIST_LENGTH); raise it.")
 
 
+def check_history(final: dict[str, Any], model_class: Any) -> None:
+    """The shortest history of an example is one that the model can take."""
+    least, able = final["min_history"], getattr(model_class, "min_history", 1)
+    if final["MODEL_TYPE"] != ModelType.SEQUENTIAL or least is None:
+        return
+    if least < able:
+        raise InputError(f"min_history is {least}, but {final['model']} needs a history: give {able} or more.")
+
+
 def is_of_labels(metric: str, modes: set[str]) -> bool:
     """Whether a metric measures scores of labelled events; GAUC does in mode labeled, and ranks in the others."""
     return metric_types[metric.lower()] == EvaluatorType.VALUE or (metric == "GAUC" and modes == {"labeled"})

@@ -52,20 +52,31 @@ def evaluation_modes(eval_args: dict[str, Any]) -> set[str]:
     return set(mode.values()) if isinstance(mode, dict) else {mode}
 
 
+def learns_labels(final: Any, model_class: Any) -> bool:
+    """Whether training tells events by their labels; otherwise every one of them is a positive example."""
+    sampled = (final[KEY] or {}).get("distribution") not in (None, "none")
+    supervised = model_class.type in (ModelType.CONTEXT, ModelType.SEQUENTIAL)
+    return supervised and not sampled and _loss_kind(final, model_class) == InputType.POINTWISE
+
+
+def _loss_kind(final: Any, model_class: Any) -> InputType | None:
+    """What a model states to learn from by its class, unless its loss is over all items."""
+    over_all_items = "loss_type" in final and final["loss_type"] == "CE"
+    return None if over_all_items else getattr(model_class, "input_type", None)
+
+
 def check_supply(final: dict[str, Any], model_class: Any) -> None:
     """See to it that there are negatives for those who compare with them, and labels where they are learnt or measured.
 
     Raises:
         InputError: none are sampled, neither `threshold` makes labels, nor is a column of them loaded.
     """
-    kind, unsampled = getattr(model_class, "input_type", None), final[KEY] is None
-    by_class = kind if final.get("loss_type") != "CE" else None
-    if by_class == InputType.PAIRWISE and unsampled and get_dataloader(final, "train") is not UserDataLoader:
+    kind, unsampled = _loss_kind(final, model_class), final[KEY] is None
+    if kind == InputType.PAIRWISE and unsampled and get_dataloader(final, "train") is not UserDataLoader:
         raise InputError(f"{KEY} is None, but {final['model']} needs negatives; give {{'distribution': 'uniform'}}.")
-    supervised = model_class.type in (ModelType.CONTEXT, ModelType.SEQUENTIAL)
-    learns = supervised and by_class == InputType.POINTWISE and unsampled
+    learns = learns_labels(final, model_class)
     labelled = final["threshold"] or final["LABEL_FIELD"] in ((final["load_col"] or {}).get("inter") or ())
-    if labelled and by_class == InputType.POINTWISE and not unsampled and final["history"] == "all":
+    if labelled and kind == InputType.POINTWISE and not unsampled and final["history"] == "all":
         getLogger().warning(
             f"{KEY} draws negatives, so every event counts as positive, whatever its {final['LABEL_FIELD']}; to learn "
             f"labels, set eval_args mode to labeled; to take positive events only, set history to positive."

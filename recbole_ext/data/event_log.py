@@ -7,6 +7,7 @@ import torch
 from recbole.data.dataset import Dataset
 from recbole.data.interaction import Interaction
 
+from recbole_ext.config.sampling import evaluation_modes, learns_labels
 from recbole_ext.data.examples import EventLog, Examples
 from recbole_ext.data.frames import ExactTimeDataset
 from recbole_ext.data.ranges import Ranges, filtered_prefixes, prefixes, windows
@@ -24,7 +25,8 @@ class EventLogDataset(ExactTimeDataset):
     What a model class may ask for, by class attributes:
         example_kind: `"prefix"` (default; every event is a target) or `"window"`: the data set to train on then yields
             windows, while its `inter_feat`, and with it all that RecBole counts and samples from, stays the same.
-        min_history: shortest history an example may have with `history: positive`, 1 by default.
+        min_history: shortest history that it can take, 1 by default; with `history: positive`, examples have no longer
+            minimum.
 
     With `benchmark_filename` it is a `PreSplitDataset`; `create_dataset` chooses.
 
@@ -57,7 +59,8 @@ class EventLogDataset(ExactTimeDataset):
         users, items = (self.inter_feat[name].numpy() for name in (self.uid_field, self.iid_field))
         self.inter_feat, order = self.examples(self.inter_feat)
         self.funnel.step(f"history: {self.config['history']}", users[order], items[order])
-        self.funnel.targets(self.inter_feat[self.uid_field].numpy())
+        shortest = int((self.inter_feat.ranges.end - self.inter_feat.ranges.start).min())
+        self.funnel.targets(self.inter_feat[self.uid_field].numpy(), shortest)
 
     def examples(self, events: Interaction) -> tuple[Examples, np.ndarray]:
         """Sort events, [N] in the file's order, and make a target of every one whose history allows it.
@@ -67,17 +70,17 @@ class EventLogDataset(ExactTimeDataset):
         """
         users, times = events[self.uid_field].numpy(), events[self.time_field].numpy()
         order = np.lexsort((times, users))  # stable: what happened at one time keeps the file's order
-        width, kind = self.max_item_list_len, example_kind(self.config)
+        width, kind, least = self.max_item_list_len, example_kind(self.config), self.config["min_history"]
         if self.config["history"] == "all":
             log = self._log(events, order)
-            return self.table(log, log, prefixes(users[order], width)), order
+            return self.table(log, log, prefixes(users[order], width, 1 if least is None else least)), order
         positive = self._positive(events)[order]
-        if kind == "window":  # such a model knows nothing of negative events: it learns and ranks positive ones
-            order = order[positive]
+        if kind == "window" or not any(self._labels_count()):  # negative events are no examples of anything
+            order, positive = order[positive], positive[positive]
+        if kind == "window":
             log = self._log(events, order)
-            return self.table(log, log, prefixes(users[order], width)), order
+            return self.table(log, log, prefixes(users[order], width, 1 if least is None else least)), order
         kept = np.flatnonzero(positive)
-        least = self.config["min_history"]
         least = getattr(self.config.model_class, "min_history", 1) if least is None else least
         ranges = filtered_prefixes(users[order], times[order], kept, width, least)
         return self.table(self._log(events, order), self._log(events, order[kept]), ranges), order
@@ -90,6 +93,11 @@ class EventLogDataset(ExactTimeDataset):
             )
         return events[self.label_field].numpy() > 0
 
+    def _labels_count(self) -> tuple[bool, bool, bool]:
+        """Whether labels are learnt, and measured in validation and test: there, negative events are examples, too."""
+        measured = "labeled" in evaluation_modes(self.config["eval_args"])
+        return learns_labels(self.config, self.config.model_class), measured, measured
+
     def _log(self, events: Interaction, order: np.ndarray) -> EventLog:
         index = torch.from_numpy(order)
         columns = {name: events[name][index] for name in events}
@@ -98,10 +106,11 @@ class EventLogDataset(ExactTimeDataset):
     def table(self, targets: EventLog, history: EventLog, ranges: Ranges) -> Examples:
         """The examples of `ranges`; `InputError` if there are none."""
         if len(ranges) == 0:
-            earlier = "an earlier positive one" if self.config["history"] == "positive" else "an earlier one"
+            least, kind = self.config["min_history"] or 1, "positive " if self.config["history"] == "positive" else ""
+            earlier = f"an earlier {kind}one" if least == 1 else f"{least} earlier {kind}ones"
             raise InputError(
                 f"no event of data set '{self.dataset_name}' has {earlier} of its user, so there is nothing to train "
-                f"on; loosen the filters or give users with two events or more."
+                f"on; loosen the filters or give users with more events."
             )
         names = self.config["LIST_SUFFIX"], self.item_list_length_field
         return Examples(targets, history, ranges, *names, self.max_item_list_len)
@@ -115,6 +124,11 @@ class EventLogDataset(ExactTimeDataset):
             list of three data sets that share one event log.
         """
         parts = self._split()
+        if self.config["history"] == "positive":
+            for part, labels in zip(parts, self._labels_count(), strict=True):
+                label = part.inter_feat.targets.columns.get(self.label_field)
+                if label is not None and not labels:
+                    part.inter_feat = part.inter_feat[np.flatnonzero(label.numpy()[part.inter_feat.ranges.target] > 0)]
         train = parts[0].inter_feat
         if len(train) == 0:
             raise InputError(f"eval_args {self.config['eval_args']} leaves nothing to train on.")
@@ -132,8 +146,8 @@ class EventLogDataset(ExactTimeDataset):
         return super().build()
 
     def inter_matrix(self, form="coo", value_field=None):
-        """RecBole's sparse matrix of users and items; where histories are filtered, of the targets alone."""
-        if self.inter_feat.history is self.inter_feat.targets:
+        """RecBole's sparse matrix of users and items; of targets alone where it cannot tell users' first events."""
+        if self.inter_feat.history is self.inter_feat.targets and self.config["min_history"] in (None, 1):
             return super().inter_matrix(form, value_field)
         return Dataset.inter_matrix(self, form, value_field)
 

@@ -30,11 +30,11 @@ class Funnel:
         kept = zip(("events", "users", "items"), self.last, before, strict=True)
         getLogger().info(f"Data: {name} kept {', '.join(f'{now:,} of {was:,} {kind}' for kind, now, was in kept)}")
 
-    def targets(self, users: Any) -> None:
-        """Log how many events became targets, given the users of those, and how many users have one."""
+    def targets(self, users: Any, shortest: int) -> None:
+        """Log how many events became targets, given the users of those and their shortest history."""
         events, people, _ = self.last
         getLogger().info(
-            f"Data: {len(users):,} of {events:,} events have a history and are targets, "
+            f"Data: {len(users):,} of {events:,} events {'have a history and ' if shortest else ''}are targets, "
             f"of {len(pd.unique(users)):,} of {people:,} users"
         )
 

@@ -39,10 +39,10 @@ def user_starts(users: np.ndarray) -> np.ndarray:
     return np.repeat(first, np.diff(first, append=len(users)))
 
 
-def prefixes(users: np.ndarray, width: int) -> Ranges:
-    """Every event but a user's first is a target; its history is the at most `width` events before."""
+def prefixes(users: np.ndarray, width: int, least: int = 1) -> Ranges:
+    """Every event with `least` events of its user before is a target; its history is the at most `width` before."""
     first = user_starts(users)
-    target = np.flatnonzero(np.arange(len(users)) > first)
+    target = np.flatnonzero(np.arange(len(users)) >= first + least)
     return Ranges(np.maximum(first[target], target - width), target, target)
 
 

@@ -35,13 +35,13 @@ def everyone(path: str, changes: dict[str, Any], context: list[str]) -> Historie
     checkpoint.compare_data(state, dataset, config["data_path"], path)
     frame = dataset.inter_feat  # every event, those included that histories and targets leave out
     users, items = (frame[name].to_numpy() for name in (dataset.uid_field, dataset.iid_field))
-    latest = np.zeros(dataset.user_num)
-    np.maximum.at(latest, users, frame[dataset.time_field].to_numpy())
+    last = frame.iloc[np.lexsort((frame[dataset.time_field].to_numpy(), users))].groupby(dataset.uid_field).tail(1)
+    last = dataset._dataframe_to_interaction(last[[dataset.uid_field, dataset.time_field, *context]])
     dataset.build()
-    log = dataset.inter_feat
-    if dataset.uid_field not in log.history.columns:
+    past = dataset.inter_feat.history
+    if dataset.uid_field not in past.columns:
         raise InputError("benchmark_filename has histories of its own, of which no user is sure; give --histories.")
-    asked = _requests(dataset, log.targets.columns, log.history, context, latest)
+    asked = _requests(dataset, last.interaction, past)
     ids = asked.examples[dataset.uid_field].numpy()
     if len(ids) < dataset.user_num - 1:
         getLogger().warning(f"{dataset.user_num - 1 - len(ids):,} users have no event for a history and are left out.")
@@ -51,27 +51,20 @@ def everyone(path: str, changes: dict[str, Any], context: list[str]) -> Historie
     return replace(asked, seen_first=first, seen=items[order])
 
 
-def _requests(
-    dataset: Any, events: dict[str, torch.Tensor], past: EventLog, context: list[str], latest: np.ndarray
-) -> Histories:
+def _requests(dataset: Any, last: dict[str, torch.Tensor], past: EventLog) -> Histories:
     """A request behind the last event of each user; what they have seen is left open.
 
     Args:
-        dataset: what the logs are of.
-        events: columns of all targets, [N], sorted by user and time.
-        past: the events that may stand in a history, sorted likewise.
-        context: columns to take from the last event.
-        latest: time of the last event of each user, by id.
+        dataset: what the events are of.
+        last: user, time and context of each user's last event, in the order of users. [n]
+        past: the events that may stand in a history, sorted by user and time.
     """
     config, user, item, time = dataset.config, dataset.uid_field, dataset.iid_field, dataset.time_field
-    ids, from_end = np.unique(events[user].numpy()[::-1], return_index=True)
-    last = torch.from_numpy(len(events[user]) - 1 - from_end)
-    owner = past.columns[user].numpy()
+    ids, owner = last[user].numpy(), past.columns[user].numpy()
     first, end = np.searchsorted(owner, ids, side="left"), np.searchsorted(owner, ids, side="right")
     able = end - first >= getattr(config.model_class, "min_history", 1)
-    ids, last, first, end = ids[able], last[torch.from_numpy(able)], first[able], end[able]
-    columns = {user: torch.from_numpy(ids), time: torch.from_numpy(latest[ids])}
-    columns |= {name: events[name][last] for name in context}
+    ids, first, end = ids[able], first[able], end[able]
+    columns = {name: values[torch.from_numpy(able)] for name, values in last.items()}
     log = EventLog({name: past.columns[name] for name in (item, time)}, (item, time))
     ranges = Ranges(np.maximum(first, end - config["MAX_ITEM_LIST_LENGTH"]), end, np.arange(len(ids)))
     names = config["LIST_SUFFIX"], config["ITEM_LIST_LENGTH_FIELD"]
