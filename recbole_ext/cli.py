@@ -70,13 +70,11 @@ def _run(argv: Sequence[str]) -> int:
     dataset = keys.pop("dataset", None) or (None if resume else _dataset_of(files, keys))
 
     from recbole_ext.quick_start import run_recbole
-    from recbole_ext.report import table, write_json
+    from recbole_ext.report import publish, table
 
     argv = [f"--{key}" if value is True else f"--{key}={value}" for key, value in keys.items() if key != "model"]
     result = run_recbole(keys.get("model"), dataset, files, None, saved, argv=argv, resume=resume)
-    print(table(result))
-    if target is not None:
-        write_json(result, target)
+    publish(result, table(result), target)
     return 0
 
 
@@ -93,15 +91,13 @@ def _tune(argv: Sequence[str]) -> int:
     if dataset is None and (keys or files or not resume):
         dataset = _dataset_of(files, keys)
 
-    from recbole_ext.report import write_json
+    from recbole_ext.report import publish
     from recbole_ext.tuning import search
     from recbole_ext.tuning.results import summary
 
     argv = [f"--{key}" if value is True else f"--{key}={value}" for key, value in keys.items()]
     result = search(model, dataset, files, None, resume=resume, argv=argv, **options)
-    print(summary(result))
-    if target is not None:
-        write_json(result, target)
+    publish(result, summary(result), target)
     return 0
 
 
@@ -119,8 +115,8 @@ COMMANDS = {"run": _run, "tune": _tune, "recommend": _recommend}
 def _json_file(path: Any) -> str | None:
     from recbole_ext.config.paths import writable_dir
 
-    if path is None:
-        return None
+    if path in (None, "-"):
+        return path
     if path is True or os.path.isdir(path) or not os.path.basename(path):
         raise InputError(f"--json is {path!r}; it should be the name of a file to write.")
     return os.path.join(writable_dir(os.path.dirname(path) or ".", "--json"), os.path.basename(path))

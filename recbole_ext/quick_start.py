@@ -60,7 +60,8 @@ def run_recbole(
     init_seed(config["seed"], config["reproducibility"])
     _start_log(config)
     logger = getLogger()
-    logger.info(sys.argv if argv is None else list(argv))
+    files = [f"--config_files={' '.join(map(str, config_file_list))}"] if config_file_list else []
+    logger.info(sys.argv if argv is None else [*files, *argv])
     logger.info(config)
 
     data = create_dataset(config)

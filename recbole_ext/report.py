@@ -31,11 +31,25 @@ def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.4f}"
 
 
+def publish(result: dict[str, Any], summary: str, path: str | None) -> None:
+    """Print a summary of the result and write the JSON, if asked to; `-` prints the JSON instead."""
+    if path == "-":
+        print(as_json(result))
+        return
+    print(summary)
+    if path is not None:
+        write_json(result, path)
+
+
 def write_json(result: dict[str, Any], path: str) -> None:
-    """Write the result and the versions it depends on, whole or not at all; what is no finite number becomes null."""
-    text = json.dumps(_finite(plain({**result, "versions": versions()})), indent=2, allow_nan=False)
+    """Write the JSON of a result, whole or not at all."""
     with write_whole(path) as file:
-        file.write(text.encode() + b"\n")
+        file.write(as_json(result).encode() + b"\n")
+
+
+def as_json(result: dict[str, Any]) -> str:
+    """The result and the versions it depends on; what is no finite number becomes null."""
+    return json.dumps(_finite(plain({**result, "versions": versions()})), indent=2, allow_nan=False)
 
 
 def _finite(value: Any) -> Any:

@@ -164,6 +164,14 @@ def test_a_run_prints_a_table_and_writes_what_it_prints(call, toy):
     assert os.listdir("out") == ["result.json"]
 
 
+def test_the_result_may_be_printed_for_scripts(call, toy):
+    status, out, err = call("--model=Pop", *toy, "--json=-")
+    assert status == 0, err
+    result = json.loads(out)
+    assert result["config"]["model"] == "Pop"
+    assert set(os.listdir()) == {"data", "saved", "log", "log_tensorboard"}
+
+
 def test_keys_may_come_from_several_files_and_the_command_line_wins(call, toy, monkeypatch):
     Path("a.yaml").write_text("epochs: 7\nseed: 1\ndataset: other")
     Path("b c.yaml").write_text("seed: 2\nlearning_rate: 0.5\ndataset: toy")

@@ -320,6 +320,10 @@ def test_several_processes_are_refused():
     make(nproc=1, world_size=-1)
 
 
+def test_an_optimiser_of_sparse_gradients_needs_some():
+    assert "learner is sparse_adam, but MEANTIME has no sparse gradients; choose adam" in refuse(learner="sparse_adam")
+
+
 def test_a_logger_that_is_not_installed_is_refused(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert "wandb is not installed" in refuse(log_wandb=True)

@@ -139,7 +139,7 @@ def test_features_come_from_the_checkpoint_and_context_from_the_last_event(train
         np.testing.assert_allclose(found[user], scores, rtol=1e-5, atol=1e-6)
 
 
-def test_a_new_user_with_the_features_of_a_known_one_is_scored_as_that_one(trained, with_features):
+def test_a_new_user_with_the_features_of_a_known_one_is_scored_as_that_one(trained, with_features, caplog):
     events, path = with_features
     checkpoint_path, *_ = trained("BST", data_path=path, **FEATURES)
     recommender = Recommender.load(checkpoint_path)
@@ -153,6 +153,11 @@ def test_a_new_user_with_the_features_of_a_known_one_is_scored_as_that_one(train
     assert np.abs(scores["nobody"] - first).max() > 1e-7
     with pytest.raises(InputError, match="histories have no column 'tab', which the model reads"):
         recommender.recommend(known.drop(columns="tab"))
+    caplog.clear()
+    recommender.recommend(known.assign(sexe="f", shop="x"), k=1)
+    assert [record.getMessage() for record in caplog.records] == [
+        "histories: the column 'sexe' is not read; the model's feature is 'sex'."
+    ]
 
 
 def test_histories_of_positive_events_only(trained, random_events, write_events):

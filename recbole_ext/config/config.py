@@ -174,7 +174,7 @@ class Config(RecBoleConfig):
 
     def _set_default_parameters(self):
         final = self.final_config_dict
-        checks.check_surroundings(final)
+        checks.check_surroundings(final, self.model_class)
         checks.check_metrics(final)
         data_path, metrics = final["data_path"], final["metrics"]
         final["metrics"] = checks.as_recbole_takes(metrics, final["eval_args"])

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -111,7 +112,7 @@ def read_atomic(
         for name in floats:
             column = text.frame[name]
             none = pd.to_numeric(column, errors="coerce").isna() & ~column.isin([np.nan, *NO_NUMBER])
-            text.refuse(none, name, "it should be a number")
+            text.refuse(none, name, f"it should be a number{_of_date(text.frame[name][none])}")
         raise InputError(f"{path}: {error}.") from error
     if types and not len(table.frame):
         raise InputError(f"{path} holds a header and nothing else; it should hold at least one row.")
@@ -121,6 +122,13 @@ def read_atomic(
         if kind in (FeatureType.TOKEN_SEQ, FeatureType.FLOAT_SEQ):
             table.frame[name] = _sequences(table, name, seq_separator)
     return table
+
+
+def _of_date(values: pd.Series) -> str:
+    """What to do about the first of some values, if it is a date."""
+    text = str(values.iloc[0])
+    date = pd.to_datetime(text, errors="coerce", utc=True) if re.match(r"\d+[-/.]\d+[-/.]\d", text) else pd.NaT
+    return "" if date is pd.NaT else f", as {date.timestamp():.0f}, the seconds since 1970 of that date"
 
 
 def _text(path: str, encoding: str) -> bytes:

@@ -3,6 +3,7 @@
 N events, n users asked.
 """
 
+import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from logging import getLogger
@@ -86,6 +87,7 @@ class Reader:
         catalogue = self.catalogue
         user_field, item_field, time_field = catalogue.uid_field, catalogue.iid_field, catalogue.time_field
         self._check_columns(events, self.needed())
+        self._report_misspelt(events)
         tokens = as_text(events[user_field], user_field)
         names, owner = _asked(tokens, asked, user_field)
         item = self.items.ids(as_text(events[item_field], item_field))
@@ -140,6 +142,13 @@ class Reader:
                 f"histories have no column '{missing[0]}', which the model reads; they have "
                 f"{', '.join(map(str, events.columns)) or 'none'}."
             )
+
+    def _report_misspelt(self, events: pd.DataFrame) -> None:
+        """Features of users are read where they are given: a column that is nearly called so may be meant."""
+        spare = [str(name) for name in events if name not in self.columns()]
+        for name in (name for name in self.user_features if name not in events):
+            for near in difflib.get_close_matches(name, spare, n=1, cutoff=0.7):
+                getLogger().warning(f"histories: the column '{near}' is not read; the model's feature is '{name}'.")
 
     def _report_unknown(self, events: pd.DataFrame, unknown: np.ndarray) -> None:
         if unknown.any():
