@@ -19,7 +19,7 @@ def check_surroundings(final: dict[str, Any], model_class: Any) -> None:
     if final.get("nproc", 1) not in (None, 1) or final.get("world_size", -1) not in (None, -1, 1):
         raise InputError("nproc and world_size ask for several processes; recbole_ext trains in one.")
     if final["learner"] == "sparse_adam" and model_class.__module__.split(".")[0] in ("recbole", "recbole_ext"):
-        raise InputError(f"learner is sparse_adam, but {final['model']} has no sparse gradients; choose adam.")
+        raise InputError(f"learner is sparse_adam, but {model_class.__name__} has no sparse gradients; choose adam.")
     if final.get("log_wandb") and importlib.util.find_spec("wandb") is None:
         raise InputError("log_wandb is True, but the package wandb is not installed.")
 
