@@ -24,6 +24,7 @@ h1 { font-size: 1.6rem; margin-bottom: 0.2rem; overflow-wrap: anywhere; }
 h2 { font-size: 1.15rem; margin: 2.2rem 0 0.2rem; }
 p { color: var(--soft); margin: 0.2rem 0 0.6rem; max-width: 50rem; }
 .side { display: flex; flex-wrap: wrap; align-items: start; gap: 1rem 4rem; } .wide { overflow-x: auto; }
+.wide > div { min-width: 40rem; } html { overflow-y: scroll; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 0.9rem; }
 th, td { text-align: left; padding: 0.25rem 0.9rem 0.25rem 0; border-bottom: 1px solid var(--line); }
 th { color: var(--soft); font-weight: 500; } td.number { text-align: right; } .wide td { white-space: nowrap; }

@@ -79,7 +79,7 @@ def _room(values: pd.Series) -> Figure:
     """An axis on which the texts beside the bars have room."""
     low, high = min(values.min(), 0.0), max(values.max(), 0.0)
     wide = (high - low) or 1.0
-    return {"range": [low - 0.15 * wide if low < 0 else 0.0, high + 0.15 * wide]}
+    return {"range": [low - 0.2 * wide if low < 0 else 0.0, high + 0.2 * wide]}
 
 
 def _signs(values: pd.Series) -> list[str]:
@@ -96,7 +96,7 @@ def over_time(found: Explanation) -> Figure:
     }  # fmt: skip
     figure = layout("events, oldest to newest", "effect on the score", bargap=0.15)
     figure["xaxis"].update(_dates_at(found), showgrid=False, zeroline=False, ticklabeloverflow="allow")
-    figure["height"] = 320
+    figure["height"], figure["margin"] = 320, {**figure["margin"], "r": 60}  # room for the newest date
     return {"data": [trace], "layout": figure}
 
 

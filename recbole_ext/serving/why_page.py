@@ -47,11 +47,11 @@ def _where_it_stands(found: Explanation) -> str:
     else:
         place = f"Rank {found.rank:,} of {found.candidates:,} items"
     kind = "Probability" if found.model == "BST" else "Score"
-    first = found.events["date"].iloc[0]
+    dates = found.events["date"]
     return (
         f"{place}. {kind} {found.score:.4g}, where an item has {found.average_score:.4g} on average. Asked for "
         f"{figures.moment(found.date)}. {found.model} read {_count(len(found.events))} of this user"
-        f"{'' if pd.isna(first) else f', the oldest of {figures.day(first)}'}."
+        f"{'' if dates.isna().any() or len(dates) < 2 else f', the oldest of {figures.day(dates.iloc[0])}'}."
     )
 
 
@@ -108,7 +108,7 @@ def _effects(found: Explanation, drawn: dict[str, Figure]) -> list[str]:
 
 
 def _heads(found: Explanation, drawn: dict[str, Figure]) -> list[str]:
-    if found.attention.empty:
+    if found.attention.empty or found.attention["place"].max() == 0:  # or there is nothing but one event to look at
         return []
     drawn["heads"] = figures.heads(found)
     if found.model == "MEANTIME":
@@ -131,7 +131,7 @@ def _heads(found: Explanation, drawn: dict[str, Figure]) -> list[str]:
 
 
 def _interests(found: Explanation, drawn: dict[str, Figure]) -> list[str]:
-    if found.interests.empty:
+    if found.interests.empty or len(found.events) < 2:
         return []
     drawn["interests"] = figures.interests(found)
     what = (
@@ -160,7 +160,7 @@ def _events(found: Explanation) -> str:
          figures.ago(row["seconds_before"]), figures.signed(row["effect"]), *(f"{row[name]:.1%}" for name in heads)]
         for _, row in found.events.iloc[::-1].iterrows()
     ]  # fmt: skip
-    return _folded(f"All {_count(len(rows))} as a table", names, rows)
+    return _folded(f"{_count(len(rows))} as a table", names, rows)
 
 
 def _run(run: TrainingRun, drawn: dict[str, Figure]) -> list[str]:
