@@ -79,7 +79,8 @@ def _room(values: pd.Series) -> Figure:
     """An axis on which the texts beside the bars have room."""
     low, high = min(values.min(), 0.0), max(values.max(), 0.0)
     wide = (high - low) or 1.0
-    return {"range": [low - 0.2 * wide if low < 0 else 0.0, high + 0.2 * wide]}
+    left = min(low - 0.2 * wide, -0.28 * wide) if low < 0 else 0.0  # names of events stand to the left
+    return {"range": [left, high + 0.2 * wide]}
 
 
 def _signs(values: pd.Series) -> list[str]:
