@@ -109,7 +109,15 @@ def _recommend(argv: Sequence[str]) -> int:
     return 0
 
 
-COMMANDS = {"run": _run, "tune": _tune, "recommend": _recommend}
+def _explain(argv: Sequence[str]) -> int:
+    from recbole_ext.config.command_line import parse_arguments
+    from recbole_ext.serving.explain_command import explain
+
+    print(explain(parse_arguments(argv)))
+    return 0
+
+
+COMMANDS = {"run": _run, "tune": _tune, "recommend": _recommend, "explain": _explain}
 
 
 def _json_file(path: Any) -> str | None:

@@ -19,6 +19,7 @@ from torch.nn.utils import clip_grad_norm_
 
 from recbole_ext import checkpoint, stopping
 from recbole_ext.collector import CountingCollector
+from recbole_ext.curves import Curves
 from recbole_ext.data.catalogue import describe
 from recbole_ext.data.frames import ExactTimeDataset
 from recbole_ext.errors import InputError
@@ -49,6 +50,7 @@ class PlainCheckpoints:
         self.saves, self.trained, self.stored = False, -1, -1  # the last epoch there was, and in saved_model_file
         self.resumed: tuple[Any, ...] | None = None  # what `resume_checkpoint` read, and from where
         self.last_result: dict[str, float] | None = None  # RecBole saves before it notes the best result
+        self.curves = Curves()
         self.description: dict[str, Any] | None = None  # of the data set
         self.history: History | None = None  # of the users under evaluation, where it is left out of rankings
         super().__init__(config, model)
@@ -96,6 +98,7 @@ class PlainCheckpoints:
         self._end_epoch()
         losses = super()._train_epoch(train_data, epoch_idx, *args, **kwargs)
         self.trained = epoch_idx
+        self.curves.trained(epoch_idx, losses)
         return losses
 
     def _end_epoch(self):
@@ -115,6 +118,7 @@ class PlainCheckpoints:
             raise FloatingPointError(
                 f"valid_metric {self.config['valid_metric']} is {score} on the validation data; choose another metric."
             )
+        self.curves.validated(score)
         return score, self.last_result
 
     def _check_nan(self, loss):
@@ -171,6 +175,7 @@ class PlainCheckpoints:
             raise InputError(f"checkpoint {newest} holds no state of this optimiser: {error}.") from error
         self.resumed = state, self.config["data_path"], newest
         self.best_valid_result = OrderedDict(state["best_valid_result"]) or None
+        self.curves = Curves(state.get("curves"))
         self.saved_model_file, self.owns_file, self.run = best, True, state.get("run", self.run)
 
     def _save_checkpoint(self, epoch, verbose=True, **kwargs):
@@ -214,6 +219,7 @@ class PlainCheckpoints:
             "cur_step": self.cur_step,
             "best_valid_score": float(self.best_valid_score),
             "best_valid_result": dict(best_result or {}),
+            "curves": self.curves.plain(),
             "state_dict": self.model.state_dict(),
             "other_parameter": _other_state(self.model),
             "optimizer": self.optimizer.state_dict(),

@@ -3,6 +3,7 @@
 RUN = """usage: recbole-ext [run] --model=MODEL [--dataset=NAME] [--key=value | --key value ...]
        recbole-ext tune --model=MODEL [...]            search for hyper-parameters; see recbole-ext tune --help
        recbole-ext recommend --checkpoint=FILE [...]   rank items for users; see recbole-ext recommend --help
+       recbole-ext explain --checkpoint=FILE [...]     why a user gets an item; see recbole-ext explain --help
 
 Train a model, choose its best epoch on validation data and evaluate that on test data.
 
@@ -60,4 +61,21 @@ Rank items for users by what they did, with a checkpoint and without the data it
 
 Exit status: 0 done, 1 failed while running, 2 the request was wrong, 130 interrupted, 143 terminated.
 """
-USAGE = {"run": RUN, "tune": TUNE, "recommend": RECOMMEND}
+EXPLAIN = """usage: recbole-ext explain --checkpoint=FILE --histories=FILE --user=USER [--option=value ...]
+
+Tell which past events of a user carried the score of an item, and which heads or kernels looked at them.
+
+  --checkpoint=FILE        what training wrote
+  --histories=FILE         events: user, item and time, in columns called as in training; .inter, .csv or .parquet
+  --user=USER              one of them
+  --item=ITEM              the item to explain; the user's best one if left out
+  --at=TIME                time of the request, as in the histories; later events are left out. Default: after the last
+  --report=FILE.html       a page with pictures that needs no network, with the learning curves of the training
+  --out=FILE.csv           a line for each event: time, effect on the score, attention of each head
+  --json=FILE.json         all of it, for scripts
+  --exclude_seen=False     rank the items of the user's own events, too
+  --device=NAME            cpu, cuda:0; by default what training would use here
+
+Exit status: 0 done, 1 failed while running, 2 the request was wrong, 130 interrupted, 143 terminated.
+"""
+USAGE = {"run": RUN, "tune": TUNE, "recommend": RECOMMEND, "explain": EXPLAIN}

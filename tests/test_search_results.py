@@ -210,7 +210,7 @@ def test_the_page_is_whole_in_itself_and_knows_light_and_dark(searched):
 
 
 def test_every_colour_of_the_figures_is_known_in_both_modes(searched):
-    from recbole_ext.tuning.page import COLOURS
+    from recbole_ext.page import COLOURS
 
     space, some = searched
     own = page("t", some, space, "NDCG@5", True, None).rpartition("<script>")[2]  # without plotly itself

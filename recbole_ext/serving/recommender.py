@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from recbole.data.interaction import Interaction
 from recbole.data.transform import construct_transform
 from recbole.utils import ModelType
 from tqdm import tqdm
@@ -17,8 +18,11 @@ from recbole_ext.config.config import ConfigWithoutData
 from recbole_ext.data.catalogue import Catalogue
 from recbole_ext.errors import InputError
 from recbole_ext.rebuild import build, class_of, config_of, device_named
+from recbole_ext.serving.explaining import explain
+from recbole_ext.serving.explanation import Explanation
 from recbole_ext.serving.histories import Histories, Reader
 from recbole_ext.serving.scoring import best, scorer_of
+from recbole_ext.serving.training import read_run
 from recbole_ext.serving.values import Vocabulary, as_text
 
 
@@ -27,6 +31,7 @@ class Recommender:
 
     Attributes:
         config: what the model was trained with.
+        path: of the checkpoint, if there is one.
         model: in evaluation.
         user_field, item_field, time_field (str): names of the columns that histories need.
         items (Vocabulary): the items it knows.
@@ -41,6 +46,7 @@ class Recommender:
         self.users = Vocabulary(catalogue.field2id_token[self.user_field])
         self.reader = Reader(catalogue, self.items, self.users, model)
         self.transform = construct_transform(config)
+        self.path: str | os.PathLike | None = None  # of the checkpoint
         self.scorer = scorer_of(model, (config["eval_memory_mb"] or 1024) * 2**20, catalogue.item_feat)
 
     @classmethod
@@ -69,7 +75,9 @@ class Recommender:
             config["use_gpu"] = config["device"].type != "cpu"
         network, catalogue = _rebuilt(config, state, path)
         checkpoint.load_weights(network, state, path)
-        return cls(config, network, catalogue)
+        recommender = cls(config, network, catalogue)
+        recommender.path = path
+        return recommender
 
     def recommend(
         self,
@@ -137,6 +145,41 @@ class Recommender:
             raise InputError(f"exclude_seen is {exclude_seen!r}; it should be True or False.")
         return self._blocks(asked, int(k), bool(exclude_seen), self._candidates(items), show_progress)
 
+    def explain(
+        self, histories: pd.DataFrame, user: Any, item: Any = None, at: Any = None, exclude_seen: bool = True
+    ) -> Explanation:
+        """Which past events carried a score, and which heads or kernels attended to them.
+
+        Args:
+            histories: as for `recommend`; other users' events do not matter.
+            user: whose recommendation, one of `histories`.
+            item: the item to explain; `None` means the best one.
+            at: time of the request, as for `recommend`.
+            exclude_seen: whether items of the user's own events have no rank.
+
+        Returns:
+            the score and rank, and a row for each event that the model read with its `effect`: the score minus the
+            score without that event. See `Explanation`.
+
+        Raises:
+            InputError: what `recommend` refuses; the user is not in the histories, or has no event before the request;
+                the model does not know the item.
+        """
+        return explain(self, histories, user, item, at, exclude_seen)
+
+    def write_report(self, explanation: Explanation, path: str | os.PathLike) -> None:
+        """Write an explanation as a page for the browser that needs no network, with the learning curves of the run.
+
+        Args:
+            explanation: what `explain` returned.
+            path: of the HTML file, which is written whole or not at all.
+        """
+        from recbole_ext.serving.why_page import page
+        from recbole_ext.whole_file import write_whole
+
+        with write_whole(os.fspath(path)) as file:
+            file.write(page(explanation, None if self.path is None else read_run(self.path)).encode())
+
     def _candidates(self, items: Iterable[Any] | None) -> torch.Tensor | slice:
         """Ids to choose from, ascending."""
         everything = slice(1, len(self.items.tokens))
@@ -175,10 +218,10 @@ class Recommender:
         self, asked: Histories, rows: slice, k: int, exclude_seen: bool, candidates: Any, place: np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray]:
         device, count = self.config["device"], rows.stop - rows.start
-        batch = asked.examples[rows].gather()
-        batch.update(self.catalogue.user_feat[batch[self.user_field]])
-        batch = self.transform(self.catalogue, batch).to(device)
-        given = {name: values[rows].to(device) for name, values in asked.given.items()}
+        prepared = self.scorer.prepare(
+            self.request(asked.examples[rows].gather()),
+            {name: values[rows].to(device) for name, values in asked.given.items()},
+        )
         barred = torch.zeros(2, 0, dtype=torch.int64, device=device)
         if exclude_seen:
             first = asked.seen_first[rows.start : rows.stop + 1]
@@ -186,9 +229,13 @@ class Recommender:
             at = seen - 1 if place is None else place[seen]
             pairs = np.stack([np.repeat(np.arange(count), np.diff(first)), at])[:, at >= 0]
             barred = torch.from_numpy(pairs).to(device)
-        prepared = self.scorer.prepare(batch, given)
         scores, ids = best(self.scorer, prepared, candidates, k, (barred[0], barred[1]))
         return scores.cpu().numpy(), ids.cpu().numpy()
+
+    def request(self, batch: Interaction) -> Interaction:
+        """Gathered examples as the model takes them, on its device."""
+        batch.update(self.catalogue.user_feat[batch[self.user_field]])
+        return self.transform(self.catalogue, batch).to(self.config["device"])
 
     def _ranked(self, users: np.ndarray, scores: np.ndarray, ids: np.ndarray) -> pd.DataFrame:
         if np.isnan(scores).any():

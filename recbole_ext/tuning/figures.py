@@ -1,16 +1,15 @@
-"""The pictures of a search as plotly's plain figures. A colour stands as `$name$`; the page fills it in by its mode."""
+"""The pictures of a search as plotly's plain figures (see `recbole_ext.page`)."""
 
 import math
 from typing import Any
 
 import numpy as np
 
+from recbole_ext.page import Figure, layout
 from recbole_ext.tuning.journal import Record, ranked
 from recbole_ext.tuning.space import Space
 
-Figure = dict[str, Any]
 FEWEST = 4  # trials from which importance is computed
-HEIGHT = 420
 
 
 def text_of(value: Any) -> str:
@@ -22,16 +21,6 @@ def text_of(value: Any) -> str:
 
 def keys_of(record: Record) -> str:
     return "<br>".join(f"{key}: {text_of(value)}" for key, value in record["keys"].items())
-
-
-def _layout(x: str, y: str, **more: Any) -> Figure:
-    axis = {"gridcolor": "$grid$", "linecolor": "$grid$", "zerolinecolor": "$grid$", "automargin": True}
-    return {
-        "height": HEIGHT, "margin": {"l": 60, "r": 20, "t": 20, "b": 50}, "paper_bgcolor": "rgba(0,0,0,0)",
-        "plot_bgcolor": "rgba(0,0,0,0)", "font": {"color": "$ink$", "family": "system-ui, sans-serif"},
-        "xaxis": {**axis, "title": {"text": x}}, "yaxis": {**axis, "title": {"text": y}},
-        "hoverlabel": {"align": "left"}, "showlegend": False, **more,
-    }  # fmt: skip
 
 
 def history(records: list[Record], metric: str, bigger: bool) -> Figure:
@@ -56,7 +45,7 @@ def history(records: list[Record], metric: str, bigger: bool) -> Figure:
         "line": {"shape": "hv", "color": "$best$", "width": 2}, "hoverinfo": "skip",
     })  # fmt: skip
     legend = {"orientation": "h", "y": 1.12}
-    figure = _layout("trials in the order in which they ended", metric, showlegend=True, legend=legend)
+    figure = layout("trials in the order in which they ended", metric, showlegend=True, legend=legend)
     figure["xaxis"].update(tick0=1, dtick=max(1, math.ceil(len(records) / 20)))
     return {"data": traces, "layout": figure}
 
@@ -77,7 +66,7 @@ def parallel(records: list[Record], space: Space, metric: str, bigger: bool) -> 
         "labelfont": {"color": "$ink$", "size": 12}, "tickfont": {"color": "$ink$", "size": 11},
         "rangefont": {"color": "rgba(0,0,0,0)"},
     }  # fmt: skip
-    return {"data": [trace], "layout": {**_layout("", ""), "margin": {"l": 110, "r": 40, "t": 100, "b": 30}}}
+    return {"data": [trace], "layout": {**layout("", ""), "margin": {"l": 110, "r": 40, "t": 100, "b": 30}}}
 
 
 def _axis(key: str, values: list, space: Space) -> Figure:
@@ -139,7 +128,7 @@ def bars(shares: dict[str, float]) -> Figure:
         "type": "bar", "orientation": "h", "x": list(shares.values()), "y": list(shares),
         "marker": {"color": "$accent$"}, "hovertemplate": "%{y}: %{x:.0%}<extra></extra>",
     }  # fmt: skip
-    figure = _layout("share of what is explained", "", bargap=0.4)
+    figure = layout("share of what is explained", "", bargap=0.4)
     figure["xaxis"].update(tickformat=".0%", rangemode="tozero")
     figure["height"] = 120 + 34 * len(shares)
     return {"data": [trace], "layout": figure}
@@ -159,4 +148,4 @@ def curves(records: list[Record], metric: str, bigger: bool) -> Figure:
             "marker": {"size": 5}, "opacity": 1 if first else 0.7, "name": f"trial {record['trial']}",
             "hovertemplate": f"trial {record['trial']}, epoch %{{x}}: %{{y:.4f}}<br>{keys_of(record)}<extra></extra>",
         })  # fmt: skip
-    return {"data": traces, "layout": _layout("epoch", f"{metric} on the validation data")}
+    return {"data": traces, "layout": layout("epoch", f"{metric} on the validation data")}

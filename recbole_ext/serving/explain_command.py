@@ -1,0 +1,87 @@
+"""`recbole-ext explain`: why a user gets an item, in a few lines, as a page, a table or JSON."""
+
+import json
+import os
+from typing import Any
+
+import pandas as pd
+
+from recbole_ext.config.paths import writable_dir
+from recbole_ext.config.values import parse_literal
+from recbole_ext.errors import InputError
+from recbole_ext.serving.explanation import Explanation
+from recbole_ext.serving.files import SOURCES, read_events, suffix_of
+from recbole_ext.serving.recommender import Recommender
+from recbole_ext.whole_file import write_whole
+
+OPTIONS = (
+    "checkpoint", "histories", "user", "item", "at", "exclude_seen", "report", "out", "json", "device",
+)  # fmt: skip
+FILES = {"report": ".html", "out": ".csv", "json": ".json"}
+SHOWN = 5  # events told on the screen
+
+
+def explain(given: dict[str, Any]) -> str:
+    """Carry out the command.
+
+    Args:
+        given: its options and the texts of their values.
+
+    Returns:
+        the explanation in a few lines, and what was written.
+
+    Raises:
+        InputError: an option is unknown, missing or wrong.
+    """
+    unknown = [option for option in given if option not in OPTIONS]
+    if unknown:
+        raise InputError(f"explain has no option --{unknown[0]}; its options are --{', --'.join(OPTIONS)}.")
+    for option, what in (("checkpoint", "the name of a file"), ("histories", "the name of a file"), ("user", "a user")):
+        if not isinstance(given.get(option), str):
+            raise InputError(f"--{option} is missing; give it {what}.")
+    if "item" in given and not isinstance(given["item"], str):
+        raise InputError("--item has no value; give it an item, or leave it out for the best one.")
+    seen = parse_literal(given["exclude_seen"]) if isinstance(given.get("exclude_seen"), str) else True
+    if not isinstance(seen, bool):
+        raise InputError(f"--exclude_seen is {given['exclude_seen']!r}; it should be True or False.")
+    targets = {option: _target(option, given[option]) for option in FILES if option in given}
+    suffix_of(given["histories"], SOURCES, "histories")
+    recommender = Recommender.load(given["checkpoint"], given.get("device"))
+    reader = recommender.reader
+    events = read_events(given["histories"], reader.columns(), reader.needed(), recommender.config)
+    at = parse_literal(given["at"]) if isinstance(given.get("at"), str) else given.get("at")
+    found = recommender.explain(events, given["user"], given.get("item"), at, seen)
+    for option, path in targets.items():
+        _write(recommender, found, option, path)
+    return "\n".join([summary(found), *(f"{option}: {path}" for option, path in targets.items())])
+
+
+def _target(option: str, path: Any) -> str:
+    suffix = FILES[option]
+    if not isinstance(path, str) or os.path.isdir(path) or os.path.splitext(path)[1].lower() != suffix:
+        raise InputError(f"--{option} is {path!r}; it should be the name of a file that ends in {suffix}.")
+    return os.path.join(writable_dir(os.path.dirname(path) or ".", f"--{option}"), os.path.basename(path))
+
+
+def _write(recommender: Recommender, found: Explanation, option: str, path: str) -> None:
+    if option == "report":
+        recommender.write_report(found, path)
+        return
+    if option == "out":
+        written = found.events.to_csv(index=False, lineterminator="\n")
+    else:
+        written = json.dumps(found.as_plain(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    with write_whole(path) as file:
+        file.write(written.encode())
+
+
+def summary(found: Explanation) -> str:
+    """Score and rank, and the events that do most to the score."""
+    rank = "not ranked, since the user has had it" if found.rank is None else f"rank {found.rank} of {found.candidates}"
+    lines = [f"{found.item} for {found.user}: {rank}, score {found.score:.4g} ({found.average_score:.4g} on average)"]
+    strongest = found.events["effect"].abs().sort_values(ascending=False, kind="stable").index[:SHOWN]
+    for _, row in found.events.loc[strongest].iterrows():
+        effect = "the only event" if pd.isna(row["effect"]) else f"{row['effect']:+.4g}"
+        date = "no date" if pd.isna(row["date"]) else f"{row['date']:%Y-%m-%d %H:%M}"
+        lines.append(f"  {effect:>12}  {date}  {row[found.item_field]}")
+    return "\n".join(lines)

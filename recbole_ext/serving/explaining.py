@@ -1,0 +1,215 @@
+"""Explaining one score: each event left out once, the item's rank, and the attention behind it.
+
+T events that the model reads, V items.
+"""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from recbole.data.interaction import Interaction
+from torch import Tensor
+
+from recbole_ext.data.times import seconds_per_unit
+from recbole_ext.errors import InputError
+from recbole_ext.model.explain import Attention, attention_of
+from recbole_ext.serving.explanation import Explanation
+from recbole_ext.serving.histories import Histories
+from recbole_ext.serving.values import as_text
+
+
+@torch.no_grad()
+def explain(
+    recommender: Any, histories: pd.DataFrame, user: Any, item: Any, at: Any, exclude_seen: bool
+) -> Explanation:
+    """See `Recommender.explain`."""
+    if not isinstance(exclude_seen, (bool, np.bool_)):
+        raise InputError(f"exclude_seen is {exclude_seen!r}; it should be True or False.")
+    name = _user(recommender, histories, user)
+    wanted = None if item is None else _item(recommender, item)
+    asked = recommender.reader.read(histories, [name], at)
+    if len(asked.seen) == 0 or int(asked.examples[asked.examples.length_field][0]) == 0:
+        raise InputError(f"user '{name}' has no event before the request that the model reads; nothing can be told.")
+
+    given = {field: values.to(recommender.config["device"]) for field, values in asked.given.items()}
+    batch = asked.examples[0:1].gather()
+    scores = _all_scores(recommender, batch, given)
+    barred = torch.zeros(len(scores), dtype=torch.bool)
+    if exclude_seen:
+        barred[torch.from_numpy(asked.seen) - 1] = True
+    if wanted is None:
+        if barred.all():
+            raise InputError(f"user '{name}' has had every item that the model knows; give an item, or seen ones, too.")
+        wanted = int(scores.masked_fill(barred, -torch.inf).argmax()) + 1
+    score = scores[wanted - 1]
+    chosen = torch.tensor([wanted], device=recommender.config["device"])
+    attention = attention_of(recommender.model, recommender.request(_copied(batch)), chosen, given)
+    kept = int(batch[asked.examples.length_field][0])
+    if attention is not None:
+        kept = len(attention.heads[0].weights) - bool(attention.behind)
+    events = _events(recommender, asked, kept)
+    events["effect"] = _effects(recommender, asked, _newest(asked, batch, kept), given, chosen)
+    token, field = str(recommender.items.tokens[wanted]), recommender.item_field
+    time = asked.examples[recommender.time_field][0]
+    catalogue = recommender.catalogue
+    tokens = events[field].tolist()
+    layer = 0 if attention is None else attention.heads[-1].layer
+    for head in () if attention is None else attention.heads:
+        if head.layer == layer:
+            events[f"attention_{head.name}"] = head.weights[:kept].double().cpu().numpy()
+    return Explanation(
+        user=name, item=token, item_field=field, time_field=recommender.time_field,
+        model=type(recommender.model).__name__, time=float(_in_unit(time.numpy(), catalogue)),
+        date=_dates(time.view(1).numpy(), catalogue)[0], score=float(score),
+        rank=None if barred[wanted - 1] else 1 + int((scores[~barred] > score).sum()),
+        candidates=int((~barred).sum()), average_score=float(scores[~barred].double().mean()), events=events,
+        attention=_weights(attention, tokens, token, field), layer=layer,
+        interests=_interests(attention, tokens, field), interest_use=_use(attention),
+    )  # fmt: skip
+
+
+# -------------------------------------------------------------------- what is asked
+
+
+def _user(recommender: Any, histories: Any, user: Any) -> str:
+    if user is None or np.ndim(user) != 0:
+        raise InputError(f"user is {user!r}; it should be one {recommender.user_field}.")
+    name = as_text([user], recommender.user_field)[0]
+    if isinstance(histories, pd.DataFrame) and recommender.user_field in histories:
+        known = pd.unique(as_text(histories[recommender.user_field], recommender.user_field))
+        if name not in known:
+            raise InputError(f"user '{name}' is not in the histories, which have {len(known):,} others; give events of "
+                             f"that user.")  # fmt: skip
+    return name
+
+
+def _item(recommender: Any, item: Any) -> int:
+    if np.ndim(item) != 0:
+        raise InputError(f"item is {item!r}; it should be one {recommender.item_field}.")
+    name = as_text([item], recommender.item_field)
+    number = int(recommender.items.ids(name)[0])
+    if number == 0:
+        raise InputError(
+            f"item '{name[0]}' is not among the {len(recommender.items.tokens) - 1:,} items that the model knows; "
+            f"choose one of these."
+        )
+    return number
+
+
+# -------------------------------------------------------------------- scores
+
+
+def _copied(batch: Interaction) -> Interaction:
+    return Interaction(dict(batch.interaction))  # a request adds columns to it
+
+
+def _all_scores(recommender: Any, batch: Interaction, given: dict[str, Tensor]) -> Tensor:
+    """Scores [V] of all items for one request, by chunks of items as `recommend` takes them."""
+    scorer, end = recommender.scorer, len(recommender.items.tokens)
+    prepared = scorer.prepare(recommender.request(_copied(batch)), given)
+    starts = range(1, end, scorer.chunk)
+    parts = [scorer.score(prepared, slice(one, min(one + scorer.chunk, end)))[0].float().cpu() for one in starts]
+    scores = torch.cat(parts)
+    if scores.isnan().any():
+        raise FloatingPointError("the model's scores are not numbers: its training has diverged; train it anew.")
+    return scores
+
+
+def _newest(asked: Histories, batch: Interaction, kept: int) -> Interaction:
+    """The request with its newest events only."""
+    length = int(batch[asked.examples.length_field][0])
+    keep = torch.arange(batch[f"{asked.examples.history.lists[0]}{asked.examples.suffix}"].shape[1]) + length - kept
+    return _taken(asked, batch, keep.unsqueeze(0), torch.tensor([kept]))
+
+
+def _effects(
+    recommender: Any, asked: Histories, batch: Interaction, given: dict[str, Tensor], item: Tensor
+) -> np.ndarray:
+    """The item's score minus that without each event, [T]."""
+    count = int(batch[asked.examples.length_field][0])
+    if count <= recommender.reader.least:
+        return np.full(count, np.nan)
+    place = torch.arange(batch[f"{asked.examples.history.lists[0]}{asked.examples.suffix}"].shape[1])
+    without = torch.arange(-1, count).unsqueeze(1)  # the first row is whole
+    source = place + ((place >= without) & (without >= 0))
+    every = _taken(asked, batch, source, count - (without >= 0).long().squeeze(1))
+    scorer, found = recommender.scorer, []
+    for begin in range(0, count + 1, scorer.rows):
+        part = every[begin : begin + scorer.rows]
+        prepared = scorer.prepare(
+            recommender.request(part), {name: values.repeat_interleave(len(part), 0) for name, values in given.items()}
+        )
+        found.append(scorer.score(prepared, item)[:, 0].double().cpu())
+    scores = torch.cat(found).numpy()
+    return scores[0] - scores[1:]
+
+
+def _taken(asked: Histories, batch: Interaction, source: Tensor, length: Tensor) -> Interaction:
+    """Copies of a request with other histories: slot j of row r is the batch's slot `source[r, j]`, up to `length`."""
+    columns = {name: values.repeat_interleave(len(source), 0) for name, values in batch.interaction.items()}
+    inside = torch.arange(source.shape[1]) < length.unsqueeze(1)
+    source = source.clamp(max=source.shape[1] - 1)
+    for name in asked.examples.history.lists:
+        name += asked.examples.suffix
+        columns[name] = columns[name].gather(1, source).masked_fill(~inside, 0)
+    return Interaction({**columns, asked.examples.length_field: length})
+
+
+# -------------------------------------------------------------------- frames
+
+
+def _events(recommender: Any, asked: Histories, kept: int) -> pd.DataFrame:
+    catalogue, ranges, history = recommender.catalogue, asked.examples.ranges, asked.examples.history
+    rows = slice(int(ranges.end[0]) - kept, int(ranges.end[0]))
+    ids, time = (history.columns[name][rows].numpy() for name in (recommender.item_field, recommender.time_field))
+    request = float(asked.examples[recommender.time_field][0])
+    return pd.DataFrame({
+        recommender.item_field: pd.Series(recommender.items.tokens[ids], dtype=object),
+        recommender.time_field: _in_unit(time, catalogue), "date": _dates(time, catalogue),
+        "seconds_before": request - time,
+    })  # fmt: skip
+
+
+def _in_unit(time: np.ndarray, catalogue: Any) -> np.ndarray:
+    """Times in the unit of the training's file."""
+    return time / seconds_per_unit(catalogue.config["time_unit"]) + catalogue.first_time
+
+
+def _dates(time: np.ndarray, catalogue: Any) -> pd.DatetimeIndex:
+    """Dates in UTC, to the millisecond; none (NaT) where pandas has none, before 1678 and after 2261."""
+    milliseconds = np.round((time + (catalogue.time_origin or 0.0)) * 1000)
+    return pd.DatetimeIndex(pd.to_datetime(milliseconds, unit="ms", utc=True, errors="coerce"))
+
+
+def _weights(attention: Attention | None, tokens: list[str], item: str, field: str) -> pd.DataFrame:
+    names = ["layer", "head", "place", "slot", field, "weight"]
+    behind = attention.behind if attention else ""
+    last = {"request": "[MASK]", "target": item}.get(behind)
+    slots = [("event", token) for token in tokens] + ([(behind, last)] if behind else [])
+    rows = [
+        (head.layer, head.name, place, slot, token, weight)
+        for head in (attention.heads if attention else ())
+        for place, ((slot, token), weight) in enumerate(zip(slots, head.weights.double().tolist(), strict=True))
+    ]
+    return pd.DataFrame(rows, columns=names)
+
+
+def _interests(attention: Attention | None, tokens: list[str], field: str) -> pd.DataFrame:
+    rows = [
+        (found.layer, interest, place, token, key, value)
+        for found in (attention.interests if attention else ())
+        for interest, weights in enumerate(torch.stack([found.keys, found.values], -1).double().tolist(), 1)
+        for place, (token, (key, value)) in enumerate(zip(tokens, weights, strict=True))
+    ]
+    return pd.DataFrame(rows, columns=["layer", "interest", "place", field, "key_weight", "value_weight"])
+
+
+def _use(attention: Attention | None) -> pd.DataFrame:
+    rows = [
+        (found.layer, head, interest, weight)
+        for found in (attention.interests if attention else ())
+        for head, weights in enumerate(found.use.double().tolist(), 1)
+        for interest, weight in enumerate(weights, 1)
+    ]
+    return pd.DataFrame(rows, columns=["layer", "head", "interest", "weight"])
