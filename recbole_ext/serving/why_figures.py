@@ -79,7 +79,7 @@ def _room(values: pd.Series) -> Figure:
     """An axis on which the texts beside the bars have room."""
     low, high = min(values.min(), 0.0), max(values.max(), 0.0)
     wide = (high - low) or 1.0
-    left = min(low - 0.2 * wide, -0.28 * wide) if low < 0 else 0.0  # names of events stand to the left
+    left = min(low - 0.2 * wide, -0.33 * wide) if low < 0 else 0.0  # names of events stand to the left
     return {"range": [left, high + 0.2 * wide]}
 
 
@@ -127,12 +127,14 @@ RAMP = [[0, "$page$"], [1, "$high$"]]
 
 
 def _heat(rows: list[list[float]], texts: list[str], names: list[str], what: str, **more: Any) -> Figure:
+    most = max(map(max, rows))
     return {
         "type": "heatmap", "z": rows, "y": list(range(len(rows))), "x": list(range(len(texts))), "colorscale": RAMP,
-        "zmin": 0, "zmax": max(map(max, rows)),
+        "zmin": 0, "zmax": most,
         "customdata": [texts] * len(rows), "text": [[name] * len(texts) for name in names], "xgap": 1,
         "ygap": 2, "hovertemplate": f"{what}<br>%{{customdata}}<br>weight %{{z:.1%}}<extra></extra>",
-        "colorbar": {"title": {"text": "weight"}, "outlinewidth": 0, "tickformat": ".0%", "thickness": 12}, **more,
+        "colorbar": {"title": {"text": "weight"}, "outlinewidth": 0, "thickness": 12,
+                     "tickformat": ".0%" if most > 0.1 else ".1%"}, **more,
     }  # fmt: skip
 
 
