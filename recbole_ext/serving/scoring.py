@@ -65,7 +65,7 @@ class OneByOne:
 
     def score(self, prepared: Interaction, items: Tensor | slice) -> Tensor:
         """Scores of the items for each row, [B, C]."""
-        rows, candidates = len(prepared), self.items[items]
+        rows, candidates = len(prepared), self.items[items.cpu() if isinstance(items, Tensor) else items]
         pairs = prepared.repeat_interleave(len(candidates))
         pairs.update(candidates.repeat(rows).to(pairs[self.model.ITEM_SEQ].device))
         return self.model.predict(pairs).view(rows, -1)
