@@ -1,4 +1,4 @@
-"""Faults: 100 times `kill -9` during training and saving, and checkpoints damaged in every way, as a table.
+"""Faults: `kill -9` during training and saving, 100 times or as often as there is time, and damaged checkpoints.
 
 Kills: one training of a model that is small in work and large in weights, so that much of its time goes into saving.
 Each life of it is ended by SIGKILL: in a new process during imports and start, at a random moment, or while a file is
@@ -475,7 +475,8 @@ def provenance(options: argparse.Namespace, begin: float) -> str:
         f"{date.today()}, {os.cpu_count()} CPU cores ({platform.machine()}), 1 thread, busy with other work; "
         f"{sum(os.times()[:4]) / 60:.0f} CPU minutes in {(time.time() - begin) / 60:.0f} minutes. "
         f"Versions: {versions}.\n"
-        f"Command: `python benchmarks/faults.py --part {options.part} --kills {options.kills} --seed {options.seed}`"
+        f"Command: `python benchmarks/faults.py --part {options.part} --kills {options.kills} "
+        f"--minutes {options.minutes:g} --seed {options.seed}`"
     )
 
 
