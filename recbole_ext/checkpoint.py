@@ -51,6 +51,8 @@ def load(path: str | os.PathLike, device: torch.device | str = "cpu") -> dict[st
     path = os.path.expanduser(path)
     if not os.path.isfile(path):
         raise InputError(f"there is no checkpoint {path}.")
+    if os.path.getsize(path) == 0:  # a run reserves its file before the first epoch
+        raise InputError(f"checkpoint {path} is empty: its run ended before an epoch was saved; start it anew.")
     try:
         with zipfile.ZipFile(path) as archive:  # torch itself does not look at the checksums of the archive it writes
             damaged = archive.testzip()

@@ -117,7 +117,15 @@ def _explain(argv: Sequence[str]) -> int:
     return 0
 
 
-COMMANDS = {"run": _run, "tune": _tune, "recommend": _recommend, "explain": _explain}
+def _export(argv: Sequence[str]) -> int:
+    from recbole_ext.config.command_line import parse_arguments
+    from recbole_ext.serving.export_command import export_model
+
+    print(export_model(parse_arguments(argv)))
+    return 0
+
+
+COMMANDS = {"run": _run, "tune": _tune, "recommend": _recommend, "explain": _explain, "export": _export}
 
 
 def _json_file(path: Any) -> str | None:

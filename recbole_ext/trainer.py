@@ -25,6 +25,7 @@ from recbole_ext.data.frames import ExactTimeDataset
 from recbole_ext.errors import InputError
 from recbole_ext.gauc import LabelEvaluator
 from recbole_ext.history import History
+from recbole_ext.whole_file import remove_unfinished
 
 
 class PlainCheckpoints:
@@ -88,8 +89,15 @@ class PlainCheckpoints:
     def _go_on(self, train_data):
         state, place, file = self.resumed
         checkpoint.compare_data(state, train_data._dataset, place, file)
-        checkpoint.restore_random(state["random"])
-        train_data.generator.set_state(state["sampler"].cpu())
+        try:
+            checkpoint.restore_random(state["random"])
+            train_data.generator.set_state(state["sampler"].cpu())
+        except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
+            raise InputError(
+                f"checkpoint {file} holds no states of random generators to go on from: {error}."
+            ) from error
+        for own in (self.saved_model_file, checkpoint.latest_file(self.saved_model_file)):
+            remove_unfinished(own)  # of the process that was killed
         if self.cur_step > self.stopping_step:
             getLogger().info(f"Training had ended after {self.stopping_step} evaluations without a better one.")
             self.start_epoch = self.epochs

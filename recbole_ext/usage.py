@@ -4,6 +4,7 @@ RUN = """usage: recbole-ext [run] --model=MODEL [--dataset=NAME] [--key=value | 
        recbole-ext tune --model=MODEL [...]            search for hyper-parameters; see recbole-ext tune --help
        recbole-ext recommend --checkpoint=FILE [...]   rank items for users; see recbole-ext recommend --help
        recbole-ext explain --checkpoint=FILE [...]     why a user gets an item; see recbole-ext explain --help
+       recbole-ext export --checkpoint=FILE --out=FILE a program that torch alone serves; see recbole-ext export --help
 
 Train a model, choose its best epoch on validation data and evaluate that on test data.
 
@@ -78,4 +79,16 @@ Tell which past events of a user carried the score of an item, and which heads o
 
 Exit status: 0 done, 1 failed while running, 2 the request was wrong, 130 interrupted, 143 terminated.
 """
-USAGE = {"run": RUN, "tune": TUNE, "recommend": RECOMMEND, "explain": EXPLAIN}
+EXPORT = """usage: recbole-ext export --checkpoint=FILE --out=FILE.pt2 [--device=NAME]
+
+Write the scoring of MEANTIME, LightSANs or BST as a program of torch.export, which torch alone loads and runs. The file
+holds the tokens of the items and the meaning of the inputs in serving.json. The program is compared with the model on
+random requests, and not written if it differs.
+
+  --checkpoint=FILE        what training wrote
+  --out=FILE               the program, ending in .pt2
+  --device=NAME            where it will run (cpu); cuda:0 for a GPU, which this machine must have
+
+Exit status: 0 done, 1 failed while running, 2 the request was wrong, 130 interrupted, 143 terminated.
+"""
+USAGE = {"run": RUN, "tune": TUNE, "recommend": RECOMMEND, "explain": EXPLAIN, "export": EXPORT}

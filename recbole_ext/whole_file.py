@@ -1,6 +1,7 @@
 """Files that are written whole or not at all."""
 
 import contextlib
+import glob
 import os
 from collections.abc import Iterator
 from typing import BinaryIO
@@ -12,8 +13,7 @@ def write_whole(path: str) -> Iterator[BinaryIO]:
 
     If the block or the disk fails, what stood at `path` before still stands there, and nothing else is left.
     """
-    folder, name = os.path.split(os.path.abspath(path))
-    temporary = os.path.join(folder, f".{name}.{os.getpid()}.part")
+    temporary = _temporary(path, str(os.getpid()))
     try:
         with open(temporary, "wb") as file:
             yield file
@@ -24,3 +24,15 @@ def write_whole(path: str) -> Iterator[BinaryIO]:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
         raise
+
+
+def remove_unfinished(path: str) -> None:
+    """Remove what processes have left that were killed while they wrote `path`. None may be writing it now."""
+    for file in glob.glob(_temporary(glob.escape(path), "*")):
+        with contextlib.suppress(OSError):
+            os.unlink(file)
+
+
+def _temporary(path: str, process: str) -> str:
+    folder, name = os.path.split(os.path.abspath(path))
+    return os.path.join(folder, f".{name}.{process}.part")

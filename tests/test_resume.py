@@ -259,3 +259,23 @@ def test_a_killed_run_goes_on_as_if_it_had_not_been(run, write_events, random_ev
     resumed = run(resume=file, epochs=done + 1)
     straight = run(epochs=done + 1, stopping_step=500)
     same(files(straight), files(resumed))
+
+
+def test_resuming_removes_what_a_killed_process_left_half_written(run):
+    path = run(epochs=1)["checkpoint"]
+    folder, name = os.path.split(path)
+    left = [Path(folder, f".{own}.99999.part") for own in (name, os.path.basename(checkpoint.latest_file(path)))]
+    other = Path(folder, ".other.pth.99999.part")  # of a run that may be alive
+    for file in (*left, other):
+        file.write_bytes(b"half")
+    run(resume=path, epochs=2)
+    assert not any(file.exists() for file in left)
+    assert other.exists()
+
+
+@pytest.mark.parametrize("change", [{"random": ["else"]}, {"random": None}, {"sampler": None}, {"optimizer": {"a": 1}}])
+def test_a_state_that_nothing_can_go_on_from_is_one_sentence(run, change):
+    path = run(epochs=1)["checkpoint"]
+    checkpoint.save({**checkpoint.load(path), **change}, path)
+    with pytest.raises(InputError, match="holds no state"):
+        run(resume=path, epochs=2)

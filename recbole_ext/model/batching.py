@@ -1,4 +1,8 @@
-"""Less work for the same batch: rows of like length together, equal rows once."""
+"""Less work for the same batch: rows of like length together, equal rows once.
+
+While torch traces a graph (`torch.export`), which may depend on the shapes of a batch but not on its values, every row
+is a row of its own and uses all slots that there are: the same scores.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -30,13 +34,20 @@ def alike(length: Tensor, pairwise: bool = True) -> Iterator[tuple[Tensor, int]]
         begin += count
 
 
-def in_parts(length: Tensor, compute: Callable[[Tensor, int], Tensor], pairwise: bool = True) -> Tensor:
+def longest(length: Tensor, width: int) -> int:
+    """Slots that the longest row of a batch uses, of the `width` that its lists have."""
+    return width if torch.compiler.is_compiling() else int(length.max())
+
+
+def in_parts(length: Tensor, compute: Callable[[Tensor, int | None], Tensor], pairwise: bool = True) -> Tensor:
     """What `compute` gives for each part of a batch, with the rows back in the batch's order: [B, ...].
 
     Args:
         length, pairwise: of `alike`.
-        compute: called with the rows of a part, [b], and its slots; returns [b, ...].
+        compute: called with the rows of a part, [b], and its slots, or `None` for all; returns [b, ...].
     """
+    if torch.compiler.is_compiling():
+        return compute(torch.arange(length.shape[0], device=length.device), None)
     parts = list(alike(length, pairwise))
     rows = torch.cat([compute(part, slots) for part, slots in parts])
     return rows[torch.cat([part for part, _ in parts]).argsort()]
@@ -51,6 +62,9 @@ def distinct(*columns: Tensor) -> tuple[Tensor, Tensor]:
     Returns:
         the first row of each run, [D], and the run of each row, [B].
     """
+    if torch.compiler.is_compiling():
+        every = torch.arange(columns[0].shape[0], device=columns[0].device)
+        return every, every
     changed = torch.zeros(len(columns[0]) - 1, dtype=torch.bool, device=columns[0].device)
     for column in columns:
         changed |= (column[1:] != column[:-1]).flatten(1).any(1) if column.dim() > 1 else column[1:] != column[:-1]

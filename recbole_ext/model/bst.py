@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 from recbole_ext.errors import InputError
 from recbole_ext.model import gaps
-from recbole_ext.model.batching import SLOTS_AT_ONCE, groups, in_parts
+from recbole_ext.model.batching import SLOTS_AT_ONCE, groups, in_parts, longest
 from recbole_ext.model.bst_options import Options
 from recbole_ext.model.features import Crosses, Features, Table, without_bucket
 from recbole_ext.model.options import check_times
@@ -114,7 +114,7 @@ class BST(SequentialRecommender):
         """Slots of the histories, [B, T, W], and which are no padding, [B, T]: of longer ones, the newest L."""
         items, time, length = interaction[self.ITEM_SEQ], interaction[self.TIME_SEQ], interaction[self.ITEM_SEQ_LEN]
         kept = length.clamp(max=self.max_seq_length)
-        slot = torch.arange(max(int(kept.max()), 1), device=items.device)
+        slot = torch.arange(max(longest(kept, items.shape[1]), 1), device=items.device)
         source = (slot + (length - kept).unsqueeze(1)).clamp(max=items.shape[1] - 1)
         real = slot < kept.unsqueeze(1)
         items, time = items.gather(1, source).masked_fill(~real, 0), time.gather(1, source)
@@ -132,7 +132,7 @@ class BST(SequentialRecommender):
     def _transform(self, target: Tensor, history: Tensor, real: Tensor) -> Tensor:
         """What the MLP takes of a history [B, T, W] with the target's slot [B, W] behind it: [B, parts[0]]."""
         x = torch.cat([history, target.unsqueeze(1)], dim=1)
-        real = torch.cat([real, real.new_ones(len(real), 1)], dim=1)
+        real = torch.cat([real, real.new_ones(real.shape[0], 1)], dim=1)
         *before, final = self.blocks
         for block in before:
             x = block(x, x, real)
@@ -224,28 +224,33 @@ class BST(SequentialRecommender):
         """
         history, real = self._slots(interaction)
         columns = {name: value.unsqueeze(1) for name, value in self._context_of(interaction).items()}
-        users = {**self.users(interaction[self.USER_ID]), **(given or {})}
-        columns |= {name: value.unsqueeze(1) for name, value in users.items()}
+        given = given or {}
+        known = {} if given.keys() >= set(self.users.names) else self.users(interaction[self.USER_ID])
+        columns |= {name: value.unsqueeze(1) for name, value in {**known, **given}.items()}
         return Prepared(history, real, columns, self._first_of_user(columns))
 
     def score_items(self, prepared: Prepared, items: Tensor | slice) -> Tensor:
         """Probabilities of some items, ids [C], for each of the requests that were prepared: [B, C]."""
-        history, real, columns, shared = prepared
-        rows, slots = real.shape
+        history, (rows, slots) = prepared.history, prepared.real.shape
         if isinstance(items, slice):
             items = torch.arange(*items.indices(self.n_items), device=history.device)
         scores = torch.empty(rows, len(items), device=history.device, dtype=self.mlp[0].bias.dtype)
         done = 0
         for chunk in items.split(self._chunk(rows, slots)):
-            values = self.items(chunk)
-            vectors = self.item_features(values)
-            output = self._of_candidates(self._targets(vectors), history, real)  # [B, C, parts[0]]
-            first = self._first(0, output) + self._first(1, vectors) + shared
-            if self.crosses.width:
-                first = first + self._first(3, self.crosses({**columns, **values}))
-            scores[:, done : done + len(chunk)] = self._deep(first).sigmoid()
+            scores[:, done : done + len(chunk)] = self.score_at_once(prepared, chunk)
             done += len(chunk)
         return scores
+
+    def score_at_once(self, prepared: Prepared, items: Tensor) -> Tensor:
+        """The same for ids [C] in one go: memory grows with B times C."""
+        history, real, columns, shared = prepared
+        values = self.items(items)
+        vectors = self.item_features(values)
+        output = self._of_candidates(self._targets(vectors), history, real)  # [B, C, parts[0]]
+        first = self._first(0, output) + self._first(1, vectors) + shared
+        if self.crosses.width:
+            first = first + self._first(3, self.crosses({**columns, **values}))
+        return self._deep(first).sigmoid()
 
     def _chunk(self, rows: int, slots: int) -> int:
         """Items whose work for a batch of `rows` histories fits the memory budget."""
@@ -266,7 +271,7 @@ class BST(SequentialRecommender):
     def _of_candidates(self, targets: Tensor, history: Tensor, real: Tensor) -> Tensor:
         if self._together():
             return self.blocks[0].of_candidates(targets, history, real)
-        rows, count = len(history), len(targets)
+        rows, count = history.shape[0], targets.shape[0]
         each = self._transform(
             targets.repeat(rows, 1), history.repeat_interleave(count, 0), real.repeat_interleave(count, 0)
         )

@@ -43,6 +43,8 @@ class LightSANs(SequentialRecommender):
         super().__init__(config, dataset)
         options = Options(config)
         self.compat, self.loss_type = options.compat, config["loss_type"]
+        # scores that depend on the padding, or weights of single slots: traced (`torch.export`) with all slots only
+        self.all_slots = self.compat or options.attention in ("linformer", "synthesizer")
         hidden, eps, dropout = config["hidden_size"], config["layer_norm_eps"], config["hidden_dropout_prob"]
 
         self.item_embedding = nn.Embedding(self.n_items, hidden, padding_idx=0)

@@ -22,7 +22,7 @@ from recbole.model.abstract_recommender import SequentialRecommender
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from recbole_ext.model.batching import alike, distinct, in_parts
+from recbole_ext.model.batching import alike, distinct, in_parts, longest
 from recbole_ext.model.kernels import TABULATED, GapTable, SinPhases
 from recbole_ext.model.layers import Dropout, cross_entropy_over_items, take
 from recbole_ext.model.meantime_options import DAY, Options, known_days
@@ -204,8 +204,8 @@ class MEANTIME(SequentialRecommender):
         """The newest N - 1 events of each history and one more slot: items [B, T], time [B, T], length [B]."""
         history, length = interaction[self.ITEM_SEQ], interaction[self.ITEM_SEQ_LEN]
         kept = length.clamp(max=self.max_seq_length - 1)
-        slots = int(kept.max()) + 1
-        slot = torch.arange(slots, device=history.device).expand(len(history), -1)
+        slots = longest(kept, history.shape[1]) + 1
+        slot = torch.arange(slots, device=history.device).expand(history.shape[0], -1)
         source = (slot + (length - kept).unsqueeze(1)).clamp(max=history.shape[1] - 1)
         past, last = slot < kept.unsqueeze(1), kept.unsqueeze(1)
         items = torch.where(past, history.gather(1, source), 0)

@@ -62,7 +62,8 @@ class PositionAttention(nn.Module):
         the values stays out of it, since weights sum to 1. Logits too far apart for that are taken history by history.
         """
         most = logits.amax(-1, keepdim=True)
-        if (most - logits.amin(-1, keepdim=True)).max() > FARTHEST:  # the largest may be one that a history lacks
+        # the largest may be one that a history lacks; a graph that is traced has no branches
+        if torch.compiler.is_compiling() or (most - logits.amin(-1, keepdim=True)).max() > FARTHEST:
             attention = logits.masked_fill(~real[:, None, None, :], -torch.inf).softmax(-1)  # [B, n, T, T]
             return join_heads(attention @ split_heads(value(slots).to(attention.dtype), self.heads)).to(slots.dtype)
         share, kept, padded = (logits - most).exp(), real.T, not real.all()

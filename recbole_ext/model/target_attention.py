@@ -58,7 +58,7 @@ class TargetBlock(nn.Module):
         query = query * query.shape[-1] ** -0.5
         key, value = split_heads(self.key(history), n), split_heads(self.value(history), n)  # [B, n, T, d]
         logits = (query @ key.transpose(2, 3)).masked_fill(~real[:, None, None, :], -torch.inf)  # [B, n, C, T]
-        own = (query * own_key).sum(-1, keepdim=True).expand(len(history), -1, -1, -1)  # [B, n, C, 1]
+        own = (query * own_key).sum(-1, keepdim=True).expand(history.shape[0], -1, -1, -1)  # [B, n, C, 1]
         weights = torch.cat([logits, own], dim=-1).softmax(-1)
         context = weights[..., :-1] @ value + weights[..., -1:] * own_value
-        return self._after(candidates.expand(len(history), -1, -1), join_heads(context))
+        return self._after(candidates.expand(history.shape[0], -1, -1), join_heads(context))

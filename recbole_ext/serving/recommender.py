@@ -79,6 +79,26 @@ class Recommender:
         recommender.path = path
         return recommender
 
+    def export(self, path: str | os.PathLike) -> float:
+        """Write the model as a program of `torch.export`, which torch alone loads and runs.
+
+        The program takes ids, lengths and times of histories, and gives scores of all items or, of BST, of candidates;
+        batches and lists of any size. The file holds `serving.json` with the tokens of the items and what the inputs
+        are. What was written has been read again and compared with the model.
+
+        Args:
+            path: the file to write, ending in `.pt2`.
+
+        Returns:
+            the largest difference between scores of the program and of the model that was seen.
+
+        Raises:
+            InputError: the model cannot be exported, or the file not be written; what was there before stays.
+        """
+        from recbole_ext.serving.exporting import target_file, write  # it imports this module, for checkpoints
+
+        return write(self, target_file(path))
+
     def recommend(
         self,
         histories: pd.DataFrame,
