@@ -1,7 +1,7 @@
 """MkDocs: pages link to files of the repository as they do on GitHub, and the site has copies of those files.
 
 `[figures](../README.md)` on a page below docs/ works in the repository as it stands. For the site, README.md becomes
-the page `repository/overview.md`, any other file outside docs/ lies below `repository/` under its own path, and links to
+the page `repository/overview.md`, other files outside docs/ lie below `repository/` under their own paths, and links to
 folders become plain text.
 """
 
