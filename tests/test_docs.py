@@ -4,6 +4,7 @@ Code runs as it stands, on 60 users of ml-100k and for an epoch where it names n
 """
 
 import contextlib
+import glob
 import importlib.util
 import io
 import os
@@ -29,6 +30,7 @@ NOT_RUN = re.compile(r"not run: .{10,}")
 ALL = [snippet for page in PAGES for snippet in snippets(page)]
 RUN = [snippet for snippet in ALL if MARK.fullmatch(snippet.mark or "")]
 TRAINING = re.compile(r"^(?:python run_recbole_ext\.py|recbole-ext)(?= --(?!help|version))(?!.* --(?:epochs|resume)\b)")
+LISTED = re.compile(r"\$\(ls ([^()]+)\)")
 SHELL = re.compile(r"[$|<>;&`]|^(?!python run_recbole_ext\.py |recbole-ext )")  # more than a call of ours
 
 
@@ -48,6 +50,12 @@ def on_small_data(small: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     yield
     torch.set_rng_state(state[0])
     torch.use_deterministic_algorithms(state[1])
+
+
+def words_of(command: str) -> list[str]:
+    """The words of a command of ours, files that it lists filled in as the shell would."""
+    listed = LISTED.sub(lambda match: " ".join(sorted(glob.glob(match[1]))), command)
+    return shlex.split(listed)[2 if command.startswith("python ") else 1 :]
 
 
 def one_epoch(command: str) -> str:
@@ -70,13 +78,13 @@ def test_code_of_the_documentation_runs(
         return
     assert mark["kind"] == "command"
     commands = [one_epoch(command) for command in snippet.commands()]
-    if any(map(SHELL.search, commands)):
+    if any(SHELL.search(LISTED.sub("", command)) for command in commands):
         run_shell("\n".join(commands), tmp_path, [sys.executable, "-m", "tests.small_data", str(small)])
         return
     for command in commands:
         said = io.StringIO()
         with contextlib.redirect_stderr(said):
-            status = main(shlex.split(command)[2 if command.startswith("python ") else 1 :])
+            status = main(words_of(command))
         assert status == 0, f"{command}: {said.getvalue()[-3000:]}"
 
 
