@@ -23,9 +23,11 @@ from recbole_ext.cli import main
 from recbole_ext.config import config
 from tests import small_data
 from tests.key_tables import with_tables
-from tests.snippets import PAGES, README, ROOT, Snippet, links, run_shell, snippets, write_tables
+from tests.snippets import PAGES, README, ROOT, Snippet, links, run, run_shell, snippets, write_tables
 
-MARK = re.compile(r"(?P<kind>command|python): docs(?:, needs (?P<module>\w+))?")
+MARK = re.compile(
+    r"(?P<kind>command|python): docs(?:, needs (?P<module>\w+)|(?P<alone>, alone))?"
+)  # alone: it changes the process
 NOT_RUN = re.compile(r"not run: .{10,}")
 ALL = [snippet for page in PAGES for snippet in snippets(page)]
 RUN = [snippet for snippet in ALL if MARK.fullmatch(snippet.mark or "")]
@@ -74,6 +76,9 @@ def test_code_of_the_documentation_runs(
     write_tables(tmp_path)
     if snippet.language == "python":
         assert mark["kind"] == "python"
+        if mark["alone"]:
+            run([sys.executable, "-c", snippet.code], tmp_path)
+            return
         exec(compile(snippet.code, str(snippet), "exec"), {"__name__": "__main__"})
         return
     assert mark["kind"] == "command"
@@ -114,7 +119,7 @@ def test_every_model_has_a_page_with_its_keys(model: str) -> None:
 
 @pytest.mark.skipif(importlib.util.find_spec("material") is None, reason="mkdocs-material, the extra docs, is missing")
 def test_the_site_builds_and_every_link_and_anchor_leads_somewhere(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "true"}
     built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, env=environment)
     assert built.returncode == 0, built.stdout + built.stderr
