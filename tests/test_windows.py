@@ -221,6 +221,13 @@ def train_a_step(loader) -> float:
     return float(model.calculate_loss(next(iter(loader))))
 
 
+def test_a_model_of_clicks_can_do_without_a_history(load, write_events, labelled_events):
+    path = write_events(labelled_events, LABELLED)
+    _, train, *_ = load(data_path=path, **ALL_LABELS, min_history=0)
+    assert int(train._dataset.inter_feat["item_length"].min()) == 0
+    assert np.isfinite(train_a_step(train))
+
+
 @pytest.mark.parametrize("history", ["all", "positive"])
 def test_a_history_shorter_than_the_model_can_take_is_refused(history, make_config):
     with pytest.raises(InputError, match="min_history is 0, but SASRec needs a history: give 1 or more"):

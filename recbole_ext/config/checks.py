@@ -6,7 +6,7 @@ from typing import Any
 
 from recbole.evaluator import metric_types
 from recbole.model.abstract_recommender import AbstractRecommender
-from recbole.utils import EvaluatorType, ModelType
+from recbole.utils import EvaluatorType, InputType, ModelType
 
 from recbole_ext.config.kinds import Number
 from recbole_ext.config.sampling import evaluation_modes
@@ -42,7 +42,9 @@ def check_transform(final: dict[str, Any], model_class: Any) -> None:
 
 def check_history(final: dict[str, Any], model_class: Any) -> None:
     """The shortest history of an example is one that the model can take."""
-    least, able = final["min_history"], getattr(model_class, "min_history", 1)
+    # RecBole's models of clicks (DIN) score the target alone, too; its others read their last event
+    own = 0 if getattr(model_class, "input_type", None) == InputType.POINTWISE else 1
+    least, able = final["min_history"], getattr(model_class, "min_history", own)
     if final["MODEL_TYPE"] != ModelType.SEQUENTIAL or least is None:
         return
     if least < able:
