@@ -127,6 +127,14 @@ def test_a_trial_that_begins_again_elsewhere_has_one_curve(watch, journal):
     assert (found["best_score"], found["best_epoch"]) == (0.3, 3)
 
 
+def test_the_best_epoch_is_the_one_whose_checkpoint_is_kept_the_last_of_equals(watch, journal):
+    seen = watch()
+    tell(seen, 1, 0.1, 0.3, 0.3, 0.2)
+    seen.on_trial_complete(1, [], a_trial(1))
+    (found,) = journal.records()
+    assert (found["best_score"], found["best_epoch"]) == (0.3, 3)
+
+
 def test_trials_that_run_when_the_time_is_up_count_as_far_as_they_came(watch, journal):
     interrupted = watch(budget=1000)
     tell(interrupted, 1, 0.1)
