@@ -25,9 +25,11 @@ SMALL = {
 @pytest.fixture(scope="module")
 def cluster():
     """Ray, started once for all searches in this process."""
-    ray.init("local", num_cpus=2, include_dashboard=False, object_store_memory=100 * 2**20, log_to_driver=False)
-    yield
-    ray.shutdown()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_worker_niceness", "0")  # on a busy machine nothing would move
+        ray.init("local", num_cpus=2, include_dashboard=False, object_store_memory=100 * 2**20, log_to_driver=False)
+        yield
+        ray.shutdown()
 
 
 @pytest.fixture

@@ -37,7 +37,8 @@ def wait_for(condition: Callable[[], object], what: str) -> None:
 
 
 def start(words: list[str], folder: Path) -> subprocess.Popen:
-    environment = {**os.environ, **TOKEN, "PYTHONPATH": str(ROOT)}
+    # by default the processes of nodes have a low priority, with which nothing moves on a busy machine
+    environment = {**os.environ, **TOKEN, "RAY_worker_niceness": "0", "PYTHONPATH": str(ROOT)}
     with open(folder / "output.txt", "a") as output:
         return subprocess.Popen(
             words, cwd=folder, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True

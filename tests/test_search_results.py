@@ -11,7 +11,8 @@ import pytest
 from recbole_ext import Config, SearchError
 from recbole_ext.errors import InputError
 from recbole_ext.tuning import figures, results
-from recbole_ext.tuning.journal import Journal, Keeper, ranked
+from recbole_ext.tuning.journal import Journal, checkpoint_name, ranked
+from recbole_ext.tuning.keeper import Keeper
 from recbole_ext.tuning.page import page
 from recbole_ext.tuning.points import points
 from recbole_ext.tuning.progress import Progress
@@ -66,9 +67,14 @@ def test_the_best_trials_are_those_that_did_not_fail():
 def test_checkpoints_are_kept_of_the_best_and_of_those_that_run(journal):
     keeper = Keeper(journal.folder)
     for number in range(1, 5):
-        keeper.store(number, b"weights")
+        keeper.store(checkpoint_name(number), b"weights")
+    half = journal.path("checkpoints", ".trial-0004.pth.1234.part")
+    open(half, "w").close()
     journal.drop_checkpoints({2}, {4})
     assert [number for number in range(1, 5) if os.path.exists(journal.checkpoint(number))] == [2, 4]
+    assert os.path.exists(half)
+    journal.drop_checkpoints({2})
+    assert os.listdir(journal.path("checkpoints")) == ["trial-0002.pth"]
 
 
 # ---------------------------------------------------------------- what Ray tells

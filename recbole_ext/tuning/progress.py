@@ -89,7 +89,7 @@ class Progress:
         record["curve"] = [point for point in record["curve"] if point[0] < epoch]  # it may have begun anew
         record["curve"].append([epoch, score, result["loss"]])
         record["epochs"] = epoch
-        if score == result["best_score"] or record["best_score"] is None:  # of equals the last, whose checkpoint is kept
+        if score == result["best_score"]:  # of equals the last, whose checkpoint is kept
             record.update(best_score=result["best_score"], best_epoch=epoch, best_metrics=dict(result["metrics"]))
 
     def _end(self, record: Record) -> None:

@@ -28,6 +28,8 @@ ENVIRONMENT = {
     # a trial without a GPU sees none, on every version of Ray; nothing is sent to Ray's makers
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
+    # trials have the priority of this process; by default they have so little that another busy program stops them
+    "RAY_worker_niceness": "0",
 }
 
 
