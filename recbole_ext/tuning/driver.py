@@ -18,6 +18,7 @@ from recbole_ext.tuning.keeper import start_keeper
 from recbole_ext.tuning.options import NAMES, read_options
 from recbole_ext.tuning.plan import Plan, compare, new_plan, stored_plan
 from recbole_ext.tuning.progress import progress
+from recbole_ext.tuning.rows import Rows
 from recbole_ext.tuning.schedulers import scheduler
 from recbole_ext.tuning.searchers import adaptive, listed
 from recbole_ext.tuning.trial import Request, run_trial
@@ -130,9 +131,9 @@ def _run(plan: Plan, journal: Journal, resume: bool) -> None:
         keys = {key: value for key, value in plan.keys.items() if key not in ("gpu_id", "use_gpu")}
         keys["use_gpu"] = "GPU" in each
         request = Request(plan.model, plan.config.dataset, keys, max(1, int(each["CPU"])))
-        metric, bigger, epochs = plan.config["valid_metric"], plan.mode == "max", plan.config["epochs"]
-        kept, budget = plan.options.keep_checkpoints, plan.options.time_budget
-        watch = progress(journal.folder, plan.total, metric, bigger, epochs, kept, budget)
+        epochs, budget = plan.config["epochs"], plan.options.time_budget
+        rows = Rows(plan.total, plan.config["valid_metric"], plan.mode == "max", epochs, plan.space)
+        watch = progress(journal.folder, rows, plan.options.keep_checkpoints, budget)
         if plan.points is not None:
             left = [(n, point) for n, point in enumerate(plan.points, 1) if n not in numbers]
             searcher, samples = listed(left, plan.mode), len(left)

@@ -31,6 +31,7 @@ ENVIRONMENT = {
     # trials have the priority of this process; by default they have so little that another busy program stops them
     "RAY_worker_niceness": "0",
 }
+STARTING = "16"  # processes that start at one time, where points are known before; by default one after the other
 
 
 def check_installed(options: Options) -> None:
@@ -79,7 +80,8 @@ def running(options: Options, config: Any, data_bytes: int) -> Iterator[dict[str
     """
     import ray
 
-    with _environment():
+    pending = {} if options.search_alg != "random" else {"TUNE_MAX_PENDING_TRIALS_PG": STARTING}
+    with _environment(pending):
         if ray.is_initialized():  # the program that called us has its own
             yield of_a_trial(options, config, _machines(ray))
             return
@@ -113,9 +115,10 @@ def _machines(ray: Any) -> list[dict[str, float]]:
 
 
 @contextlib.contextmanager
-def _environment() -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in ENVIRONMENT}
-    os.environ.update(ENVIRONMENT)
+def _environment(more: dict[str, str]) -> Iterator[None]:
+    values = {**ENVIRONMENT, **more}
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
     try:
         yield
     finally:
