@@ -32,6 +32,7 @@ ENVIRONMENT = {
     "RAY_worker_niceness": "0",
 }
 STARTING = "16"  # processes that start at one time, where points are known before; by default one after the other
+STARTS = 4  # attempts to start Ray
 
 
 def check_installed(options: Options) -> None:
@@ -93,7 +94,7 @@ def running(options: Options, config: Any, data_bytes: int) -> Iterator[dict[str
                 of_a_trial(options, config, [here])  # before seconds are spent on starting
                 store = 256 * 2**20 + 3 * data_bytes  # the data, and checkpoints on their way
                 numbers: dict[str, Any] = {"num_cpus": int(here["CPU"]), "num_gpus": int(here["GPU"])}
-                ray.init("local", include_dashboard=False, object_store_memory=store, **numbers, **quiet)
+                _start(ray, include_dashboard=False, object_store_memory=store, **numbers, **quiet)
             else:
                 ray.init(options.address, **quiet)
         except InputError:
@@ -107,6 +108,18 @@ def running(options: Options, config: Any, data_bytes: int) -> Iterator[dict[str
                 signal.signal(signal.SIGTERM, on_sigterm)  # Ray has put its own in the place of the command line's
             yield of_a_trial(options, config, _machines(ray))
         finally:
+            ray.shutdown()
+
+
+def _start(ray: Any, **how: Any) -> None:
+    """Start Ray, again if a busy machine did not do it within the 30 seconds that Ray allows."""
+    for left in reversed(range(STARTS)):
+        try:
+            ray.init("local", **how)
+            return
+        except Exception as error:  # Ray raises just this class
+            if not left or "timed out during startup" not in str(error):
+                raise
             ray.shutdown()
 
 
