@@ -28,7 +28,7 @@ def cluster():
     """Ray, started once for all searches in this process."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_worker_niceness", "0")  # on a busy machine nothing would move
-        ray.init("local", num_cpus=2, include_dashboard=False, object_store_memory=100 * 2**20, log_to_driver=False)
+        resources.start(ray, num_cpus=2, include_dashboard=False, object_store_memory=2**27, log_to_driver=False)
         yield
         ray.shutdown()
 
@@ -158,11 +158,11 @@ def test_ray_is_started_again_where_a_busy_machine_was_too_slow():
             self.ends += 1
 
     slow = Slow()
-    resources._start(slow)
+    resources.start(slow)
     assert (slow.starts, slow.ends) == (3, 2)
     slow.starts = -10
     with pytest.raises(Exception, match="timed out"):
-        resources._start(slow)
+        resources.start(slow)
 
 
 # ---------------------------------------------------------------- schedulers

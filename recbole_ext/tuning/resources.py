@@ -94,7 +94,7 @@ def running(options: Options, config: Any, data_bytes: int) -> Iterator[dict[str
                 of_a_trial(options, config, [here])  # before seconds are spent on starting
                 store = 256 * 2**20 + 3 * data_bytes  # the data, and checkpoints on their way
                 numbers: dict[str, Any] = {"num_cpus": int(here["CPU"]), "num_gpus": int(here["GPU"])}
-                _start(ray, include_dashboard=False, object_store_memory=store, **numbers, **quiet)
+                start(ray, include_dashboard=False, object_store_memory=store, **numbers, **quiet)
             else:
                 ray.init(options.address, **quiet)
         except InputError:
@@ -111,7 +111,7 @@ def running(options: Options, config: Any, data_bytes: int) -> Iterator[dict[str
             ray.shutdown()
 
 
-def _start(ray: Any, **how: Any) -> None:
+def start(ray: Any, **how: Any) -> None:
     """Start Ray, again if a busy machine did not do it within the 30 seconds that Ray allows."""
     for left in reversed(range(STARTS)):
         try:
