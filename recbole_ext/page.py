@@ -28,6 +28,8 @@ p { color: var(--soft); margin: 0.2rem 0 0.6rem; max-width: 50rem; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 0.9rem; }
 th, td { text-align: left; padding: 0.25rem 0.9rem 0.25rem 0; border-bottom: 1px solid var(--line); }
 th { color: var(--soft); font-weight: 500; } td.number { text-align: right; } .wide td { white-space: nowrap; }
+/* its lines are black by themselves */
+#parallel .axis path, #parallel .axis line { stroke: var(--soft) !important; }
 summary { cursor: pointer; margin: 1rem 0; } p b { color: var(--ink); } p { overflow-wrap: anywhere; }
 tr.best td { color: var(--best); font-weight: 600; }
 """
@@ -38,7 +40,7 @@ COLOURS = {
     },
     "dark": {
         "ink": "#e4e9f0", "grid": "#323a46", "accent": "#7db3ff", "muted": "#8593a6", "best": "#ffb07a",
-        "low": "#36445a", "high": "#9cc7ff", "page": "#14181f",
+        "low": "#4a5b76", "high": "#9cc7ff", "page": "#14181f",
     },
 }  # fmt: skip
 SCRIPT = """

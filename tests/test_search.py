@@ -9,6 +9,7 @@ import yaml
 
 from recbole_ext import InputError, SearchError, load_data_and_model, run_recbole, search
 from recbole_ext.cli import main
+from recbole_ext.tuning import resources
 from recbole_ext.tuning.journal import Journal
 from recbole_ext.tuning.options import Options
 from recbole_ext.tuning.resources import of_a_trial
@@ -25,9 +26,11 @@ SMALL = {
 @pytest.fixture(scope="module")
 def cluster():
     """Ray, started once for all searches in this process."""
-    ray.init("local", num_cpus=2, include_dashboard=False, object_store_memory=100 * 2**20, log_to_driver=False)
-    yield
-    ray.shutdown()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_worker_niceness", "0")  # on a busy machine nothing would move
+        resources.start(ray, num_cpus=2, include_dashboard=False, object_store_memory=2**27, log_to_driver=False)
+        yield
+        ray.shutdown()
 
 
 @pytest.fixture
@@ -140,6 +143,26 @@ def test_what_a_trial_takes_has_to_fit_one_machine():
     ]:
         with pytest.raises(InputError, match=message):
             of_a_trial(options, with_gpu, machines)
+
+
+def test_ray_is_started_again_where_a_busy_machine_was_too_slow():
+    class Slow:
+        starts, ends = 0, 0
+
+        def init(self, address, **how):
+            self.starts += 1
+            if self.starts < 3:
+                raise Exception("The current node timed out during startup. This could happen because ...")
+
+        def shutdown(self):
+            self.ends += 1
+
+    slow = Slow()
+    resources.start(slow)
+    assert (slow.starts, slow.ends) == (3, 2)
+    slow.starts = -10
+    with pytest.raises(Exception, match="timed out"):
+        resources.start(slow)
 
 
 # ---------------------------------------------------------------- schedulers

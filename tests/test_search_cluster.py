@@ -37,7 +37,8 @@ def wait_for(condition: Callable[[], object], what: str) -> None:
 
 
 def start(words: list[str], folder: Path) -> subprocess.Popen:
-    environment = {**os.environ, **TOKEN, "PYTHONPATH": str(ROOT)}
+    # by default the processes of nodes have a low priority, with which nothing moves on a busy machine
+    environment = {**os.environ, **TOKEN, "RAY_worker_niceness": "0", "PYTHONPATH": str(ROOT)}
     with open(folder / "output.txt", "a") as output:
         return subprocess.Popen(
             words, cwd=folder, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
@@ -125,7 +126,8 @@ def cluster(folder) -> Iterator[tuple[str, Callable[[], None]]]:
 
 def test_two_nodes_share_the_trials_and_the_search_outlives_the_loss_of_one(folder, cluster):
     address, kill_worker = cluster
-    asked = ["--data_path=data", "--epochs=6", "--num_samples=6", f"--address={address}", "--json=result.json"]
+    # a trial takes longer than a process to start: one that is starting gives way to one that has done its trial
+    asked = ["--data_path=data", "--epochs=60", "--num_samples=5", f"--address={address}", "--json=result.json"]
     driver = tune(folder, *SMALL, *asked)
 
     def both_have_ended_one() -> bool:
@@ -134,10 +136,10 @@ def test_two_nodes_share_the_trials_and_the_search_outlives_the_loss_of_one(fold
     wait_for(both_have_ended_one, "no trial ended on one of the nodes")
     assert driver.poll() is None, (folder / "output.txt").read_text()
     before = records(folder)
-    assert len(before) < 6
+    assert len(before) < 5
     kill_worker()
     assert driver.wait(PATIENCE) == 0, (folder / "output.txt").read_text()
     after = records(folder)
     assert after[: len(before)] == before
-    assert sorted(one["trial"] for one in after) == list(range(1, 7))
+    assert sorted(one["trial"] for one in after) == list(range(1, 6))
     assert {one["status"] for one in after} == {"finished"}

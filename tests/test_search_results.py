@@ -11,11 +11,13 @@ import pytest
 from recbole_ext import Config, SearchError
 from recbole_ext.errors import InputError
 from recbole_ext.tuning import figures, results
-from recbole_ext.tuning.journal import Journal, Keeper, ranked
+from recbole_ext.tuning.journal import Journal, checkpoint_name, ranked
+from recbole_ext.tuning.keeper import Keeper
 from recbole_ext.tuning.page import page
 from recbole_ext.tuning.points import points
 from recbole_ext.tuning.progress import Progress
-from recbole_ext.tuning.space import check_space, read_space
+from recbole_ext.tuning.rows import Rows, short, shortened
+from recbole_ext.tuning.space import Domain, check_space, read_space
 
 
 def record(number, score, status="finished", reason="", keys=None, epochs=3):
@@ -66,9 +68,14 @@ def test_the_best_trials_are_those_that_did_not_fail():
 def test_checkpoints_are_kept_of_the_best_and_of_those_that_run(journal):
     keeper = Keeper(journal.folder)
     for number in range(1, 5):
-        keeper.store(number, b"weights")
+        keeper.store(checkpoint_name(number), b"weights")
+    half = journal.path("checkpoints", ".trial-0004.pth.1234.part")
+    open(half, "w").close()
     journal.drop_checkpoints({2}, {4})
     assert [number for number in range(1, 5) if os.path.exists(journal.checkpoint(number))] == [2, 4]
+    assert os.path.exists(half)
+    journal.drop_checkpoints({2})
+    assert os.listdir(journal.path("checkpoints")) == ["trial-0002.pth"]
 
 
 # ---------------------------------------------------------------- what Ray tells
@@ -77,7 +84,8 @@ def test_checkpoints_are_kept_of_the_best_and_of_those_that_run(journal):
 @pytest.fixture
 def watch(journal, capsys):
     def make(total=4, budget=None):
-        return Progress(journal.folder, total, "NDCG@5", True, 3, 1, budget)
+        space = {"n_layers": Domain("choice", (1, 2), (1, 2))}
+        return Progress(journal.folder, Rows(total, "NDCG@5", True, 3, space), 1, budget)
 
     return make
 
@@ -99,7 +107,7 @@ def tell(watch, number, *scores, first=1):
 def test_ended_stopped_and_failed_trials_are_told_apart(watch, journal, capsys):
     seen = watch()
     tell(seen, 1, 0.1, 0.3, 0.2)
-    seen.on_trial_result(1, [], a_trial(1), {"ended": True, "node": "n"})
+    seen.on_trial_result(1, [], a_trial(1), {"ended": True, "node": "n", "time_total_s": 65.0})
     seen.on_trial_complete(1, [], a_trial(1))
     tell(seen, 2, 0.1)
     seen.on_trial_complete(1, [], a_trial(2))
@@ -113,8 +121,13 @@ def test_ended_stopped_and_failed_trials_are_told_apart(watch, journal, capsys):
     assert found[0]["best_metrics"] == {"ndcg@5": 0.3}
     assert [one["reason"] for one in found[2:]] == ["diverged.", "its process ended."]
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 4
-    assert "1/4  finished     3/3    0.3000" in lines[0]
+    assert lines == [
+        "trial  status      epoch    NDCG@5    time  n_layers",
+        "    1  finished      3/3    0.3000    1:05         1",
+        "    2  stopped       1/3    0.1000    0:02         2",
+        "    3  failed        1/3    0.9000    0:00  diverged.",
+        "    4  failed        0/3              0:00  its process ended.",
+    ]
 
 
 def test_a_trial_that_begins_again_elsewhere_has_one_curve(watch, journal):
@@ -124,6 +137,14 @@ def test_a_trial_that_begins_again_elsewhere_has_one_curve(watch, journal):
     seen.on_trial_complete(1, [], a_trial(1))
     (found,) = journal.records()
     assert [point[:2] for point in found["curve"]] == [[1, 0.1], [2, 0.2], [3, 0.3]]
+    assert (found["best_score"], found["best_epoch"]) == (0.3, 3)
+
+
+def test_the_best_epoch_is_the_one_whose_checkpoint_is_kept_the_last_of_equals(watch, journal):
+    seen = watch()
+    tell(seen, 1, 0.1, 0.3, 0.3, 0.2)
+    seen.on_trial_complete(1, [], a_trial(1))
+    (found,) = journal.records()
     assert (found["best_score"], found["best_epoch"]) == (0.3, 3)
 
 
@@ -140,15 +161,26 @@ def test_trials_that_run_when_the_time_is_up_count_as_far_as_they_came(watch, jo
 
 
 def test_the_table_fits_the_terminal_and_shows_the_best_first(watch):
-    seen = watch(total=30)
-    seen.ended = [record(number, number / 100) for number in range(1, 21)]
-    seen.on_trial_start(1, [], a_trial(21))
-    lines = seen.table(60, 14)
+    rows, ended = watch(total=30).rows, [record(number, number / 100) for number in range(1, 21)]
+    lines = rows.table([{**record(21, None), "status": "running"}], ended, 50, 14)
     assert len(lines) <= 14
-    assert max(map(len, lines)) < 60
-    assert "21/30  running" in lines[1]
-    assert "20/30  finished" in lines[2]
-    assert lines[-1].startswith("20 of 30 trials ended, 1 running; best NDCG@5 0.2000 (tri")
+    assert max(map(len, lines)) < 50
+    assert "21  running" in lines[1]
+    assert "20  finished" in lines[2]
+    assert lines[-1].startswith("20 of 30 trials ended, 1 running; best NDCG@5 0.…")
+
+
+def test_columns_of_the_table_are_as_wide_as_their_values_and_have_the_keys_for_names(searched):
+    space, some = searched
+    rows = Rows(13, "NDCG@10", True, 150, space)
+    head, line = rows.head(), rows.row(some[0])
+    assert len(head) == len(line) < 105
+    assert head.split()[-6:] == ["lear_rate", "hid_siz", "absol_kerne", "rel_ker", "hi_dr_pr", "wei_dec"]
+    assert line.split()[-6:] == [short(some[0]["keys"][key]) for key in space]
+    assert [short(value) for value in (["sin", "log"], [], 1e-05, 0.00123456, 3)] == [
+        "sin+log", "none", "1e-05", "0.001235", "3",
+    ]  # fmt: skip
+    assert shortened("n_layers", 8) == "n_layers"
 
 
 # ---------------------------------------------------------------- what is left behind

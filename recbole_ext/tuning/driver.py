@@ -13,10 +13,12 @@ from recbole_ext.config import Config
 from recbole_ext.config.paths import absolute, writable_dir
 from recbole_ext.errors import InputError
 from recbole_ext.tuning import resources, results
-from recbole_ext.tuning.journal import REQUEST, Journal, Keeper
+from recbole_ext.tuning.journal import REQUEST, Journal
+from recbole_ext.tuning.keeper import start_keeper
 from recbole_ext.tuning.options import NAMES, read_options
 from recbole_ext.tuning.plan import Plan, compare, new_plan, stored_plan
 from recbole_ext.tuning.progress import progress
+from recbole_ext.tuning.rows import Rows
 from recbole_ext.tuning.schedulers import scheduler
 from recbole_ext.tuning.searchers import adaptive, listed
 from recbole_ext.tuning.trial import Request, run_trial
@@ -113,7 +115,6 @@ def _run(plan: Plan, journal: Journal, resume: bool) -> None:
     """Run the trials that have not ended yet."""
     import ray
     from ray import cloudpickle, tune
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     ended = journal.records()
     numbers = {record["trial"] for record in ended}
@@ -130,11 +131,9 @@ def _run(plan: Plan, journal: Journal, resume: bool) -> None:
         keys = {key: value for key, value in plan.keys.items() if key not in ("gpu_id", "use_gpu")}
         keys["use_gpu"] = "GPU" in each
         request = Request(plan.model, plan.config.dataset, keys, max(1, int(each["CPU"])))
-        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        keeper = ray.remote(Keeper).options(num_cpus=0, scheduling_strategy=here).remote(journal.folder)
-        metric, bigger, epochs = plan.config["valid_metric"], plan.mode == "max", plan.config["epochs"]
-        kept, budget = plan.options.keep_checkpoints, plan.options.time_budget
-        watch = progress(journal.folder, plan.total, metric, bigger, epochs, kept, budget)
+        epochs, budget = plan.config["epochs"], plan.options.time_budget
+        rows = Rows(plan.total, plan.config["valid_metric"], plan.mode == "max", epochs, plan.space)
+        watch = progress(journal.folder, rows, plan.options.keep_checkpoints, budget)
         if plan.points is not None:
             left = [(n, point) for n, point in enumerate(plan.points, 1) if n not in numbers]
             searcher, samples = listed(left, plan.mode), len(left)
@@ -142,13 +141,14 @@ def _run(plan: Plan, journal: Journal, resume: bool) -> None:
             first, path = max(numbers, default=0) + 1, journal.path(f"{plan.options.search_alg}.state")
             asked = (plan.options.search_alg, plan.space, plan.why_not(), first, path, plan.mode, plan.config["seed"])
             searcher, samples = adaptive(*asked), plan.total - len(numbers)
+        keeper = start_keeper(journal.folder)
         trainable = tune.with_parameters(run_trial, request=request, data=plan.data, keeper=keeper)
         tuner = tune.Tuner(
             tune.with_resources(trainable, each),
             tune_config=tune.TuneConfig(
                 num_samples=samples, search_alg=searcher,
                 scheduler=scheduler(plan.options, epochs, plan.mode, ended),
-                max_concurrent_trials=plan.options.max_concurrent, time_budget_s=budget,
+                max_concurrent_trials=plan.options.max_concurrent, time_budget_s=budget, reuse_actors=True,
             ),
             run_config=tune.RunConfig(
                 name="ray", storage_path=scratch, verbose=0, callbacks=[watch],
@@ -161,3 +161,4 @@ def _run(plan: Plan, journal: Journal, resume: bool) -> None:
             tuner.fit()
         finally:
             getLogger("ray").setLevel(level)
+            ray.kill(keeper)  # where Ray was there before the search, it would stay

@@ -44,7 +44,7 @@ def history(records: list[Record], metric: str, bigger: bool) -> Figure:
         "type": "scatter", "mode": "lines", "name": "best so far", "x": [place for place, _ in good], "y": best,
         "line": {"shape": "hv", "color": "$best$", "width": 2}, "hoverinfo": "skip",
     })  # fmt: skip
-    legend = {"orientation": "h", "y": 1.12}
+    legend = {"orientation": "h", "y": 1.02, "yanchor": "bottom"}
     figure = layout("trials in the order in which they ended", metric, showlegend=True, legend=legend)
     figure["xaxis"].update(tick0=1, dtick=max(1, math.ceil(len(records) / 20)))
     return {"data": traces, "layout": figure}

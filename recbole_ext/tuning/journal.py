@@ -23,6 +23,11 @@ REQUEST, TRIALS, CHECKPOINTS = "search.yaml", "trials.jsonl", "checkpoints"
 Record = dict[str, Any]
 
 
+def checkpoint_name(number: int) -> str:
+    """Of a trial, within the folder of its search."""
+    return os.path.join(CHECKPOINTS, f"trial-{number:04d}.pth")
+
+
 class Journal:
     """Reads and writes the folder of a search.
 
@@ -87,13 +92,14 @@ class Journal:
     # ------------------------------------------------------------------ checkpoints
 
     def checkpoint(self, number: int) -> str:
-        return self.path(CHECKPOINTS, f"trial-{number:04d}.pth")
+        return self.path(checkpoint_name(number))
 
     def drop_checkpoints(self, keep: set[int], running: set[int] | None = None) -> None:
-        """Remove the checkpoints of trials that have ended, but for those to keep."""
+        """Remove the checkpoints of trials that have ended, but for those to keep; half-written ones if none runs."""
         wanted = {os.path.basename(self.checkpoint(number)) for number in keep | (running or set())}
         for name in os.listdir(self.path(CHECKPOINTS)):
-            if name.startswith("trial-") and name not in wanted:
+            half = name.startswith(".trial-") and not running
+            if half or (name.startswith("trial-") and name not in wanted):
                 os.unlink(self.path(CHECKPOINTS, name))
 
     # ------------------------------------------------------------------ files
@@ -117,14 +123,3 @@ def ranked(records: list[Record], bigger: bool) -> list[Record]:
     """The trials that came to a result, best first; of equals the earlier one."""
     good = [record for record in records if record["status"] != "failed" and record["best_score"] is not None]
     return sorted(good, key=lambda record: (-record["best_score"] if bigger else record["best_score"], record["trial"]))
-
-
-class Keeper:
-    """Receives checkpoints from whatever machine a trial runs on, and writes them to the folder of the search."""
-
-    def __init__(self, folder: str):
-        self.journal = Journal(folder)
-
-    def store(self, number: int, content: bytes) -> None:
-        with write_whole(self.journal.checkpoint(number)) as file:
-            file.write(content)

@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any, TextIO
 
 from recbole_ext.tuning.journal import Journal, Record, ranked
+from recbole_ext.tuning.rows import Rows
 
 CURSOR_UP, CLEAR = "\x1b[{}A", "\x1b[J"
 
@@ -16,20 +17,15 @@ class Progress:
 
     Args:
         folder: of the search.
-        total: trials of the whole search.
-        metric: name of the score, for the table.
-        bigger: whether more of it is better.
-        epochs: of a trial, at most.
+        rows: lays out the table.
         keep: checkpoints to keep.
         time_budget: seconds after which Ray ends the search, if any.
     """
 
-    def __init__(
-        self, folder: str, total: int, metric: str, bigger: bool, epochs: int, keep: int, time_budget: float | None
-    ):
+    def __init__(self, folder: str, rows: Rows, keep: int, time_budget: float | None):
         super().__init__()
-        self.journal, self.total, self.metric, self.bigger, self.epochs = Journal(folder), total, metric, bigger, epochs
-        self.keep, self.ended = keep, self.journal.records()
+        self.journal, self.rows, self.keep = Journal(folder), rows, keep
+        self.ended, self.headed = self.journal.records(), False
         self.running: dict[int, Record] = {}
         self.shown, self.drawn, self.ends = 0, 0.0, time.time() + (time_budget or float("inf"))
 
@@ -59,7 +55,7 @@ class Progress:
         number = trial.config["number"]
         record = self.running.pop(number, None) or _fresh(trial.config)
         if record["status"] == "running":
-            record["status"] = "stopped" if record["epochs"] < self.epochs else "finished"
+            record["status"] = "stopped" if record["epochs"] < self.rows.epochs else "finished"
         if record["best_score"] is None and record["status"] == "stopped":
             return  # it had no time for a single validation, and has no result
         self._end(record)
@@ -89,43 +85,22 @@ class Progress:
         record["curve"] = [point for point in record["curve"] if point[0] < epoch]  # it may have begun anew
         record["curve"].append([epoch, score, result["loss"]])
         record["epochs"] = epoch
-        best = record["best_score"]
-        if best is None or result["best_score"] != best or len(record["curve"]) == 1:
+        if score == result["best_score"]:  # of equals the last, whose checkpoint is kept
             record.update(best_score=result["best_score"], best_epoch=epoch, best_metrics=dict(result["metrics"]))
 
     def _end(self, record: Record) -> None:
         self.journal.add(record)
         self.ended.append(record)
-        best = {one["trial"] for one in ranked(self.ended, self.bigger)[: self.keep]}
+        best = {one["trial"] for one in ranked(self.ended, self.rows.bigger)[: self.keep]}
         self.journal.drop_checkpoints(best, set(self.running))
         if not sys.stdout.isatty():
-            print(self.line(record), flush=True)
+            if not self.headed:
+                print(self.rows.head(), flush=True)
+            self.headed = True
+            print(self.rows.row(record), flush=True)
         self.draw(now=True)
 
     # ------------------------------------------------------------------ the table
-
-    def line(self, record: Record) -> str:
-        """A trial in one line."""
-        score = "" if record["best_score"] is None else f"{record['best_score']:.4f}"
-        text = record["reason"] or "  ".join(f"{key}={_short(value)}" for key, value in record["keys"].items())
-        return (
-            f"{record['trial']:>5}/{self.total}  {record['status']:<8}  {record['epochs']:>4}/{self.epochs}  "
-            f"{score:>8}  {record['seconds']:>7.0f} s  {text}"
-        )
-
-    def table(self, width: int, height: int) -> list[str]:
-        """Trials that run, then the best that have ended, then those that failed, as lines for a terminal."""
-        failed = [record for record in self.ended if record["status"] == "failed"]
-        best = ranked(self.ended, self.bigger)
-        rows = [*self.running.values(), *best, *failed]
-        cut = max(3, height - 4)
-        lines = [f"{'trial':>7}  {'status':<8}  {'epoch':>9}  {self.metric[:8]:>8}  {'time':>9}  keys"]
-        lines += [self.line(record) for record in rows[:cut]]
-        if len(rows) > cut:
-            lines.append(f"  ... and {len(rows) - cut} more")
-        best_score = f"; best {self.metric} {best[0]['best_score']:.4f} (trial {best[0]['trial']})" if best else ""
-        lines.append(f"{len(self.ended)} of {self.total} trials ended, {len(self.running)} running{best_score}")
-        return [line[: width - 1] for line in lines]
 
     def draw(self, now: bool = False, out: TextIO | None = None) -> None:
         """Show the table in place of the one before, in a terminal, at most twice a second."""
@@ -133,17 +108,11 @@ class Progress:
         if not out.isatty() or (not now and time.time() - self.drawn < 0.5):
             return
         size = shutil.get_terminal_size()
-        lines = self.table(size.columns, size.lines)
+        lines = self.rows.table(list(self.running.values()), self.ended, size.columns, size.lines)
         up = CURSOR_UP.format(self.shown) if self.shown else ""
         out.write(up + CLEAR + "\n".join(lines) + "\n")
         out.flush()
         self.shown, self.drawn = len(lines), time.time()
-
-
-def _short(value: Any) -> str:
-    if isinstance(value, (list, tuple)):
-        return "[" + ",".join(map(_short, value)) + "]"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _fresh(setup: dict[str, Any]) -> Record:

@@ -28,7 +28,11 @@ ENVIRONMENT = {
     # a trial without a GPU sees none, on every version of Ray; nothing is sent to Ray's makers
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
+    # trials have the priority of this process; by default they have so little that another busy program stops them
+    "RAY_worker_niceness": "0",
 }
+STARTING = "16"  # processes that start at one time, where points are known before; by default one after the other
+STARTS = 4  # attempts to start Ray
 
 
 def check_installed(options: Options) -> None:
@@ -77,7 +81,8 @@ def running(options: Options, config: Any, data_bytes: int) -> Iterator[dict[str
     """
     import ray
 
-    with _environment():
+    pending = {} if options.search_alg != "random" else {"TUNE_MAX_PENDING_TRIALS_PG": STARTING}
+    with _environment(pending):
         if ray.is_initialized():  # the program that called us has its own
             yield of_a_trial(options, config, _machines(ray))
             return
@@ -89,7 +94,7 @@ def running(options: Options, config: Any, data_bytes: int) -> Iterator[dict[str
                 of_a_trial(options, config, [here])  # before seconds are spent on starting
                 store = 256 * 2**20 + 3 * data_bytes  # the data, and checkpoints on their way
                 numbers: dict[str, Any] = {"num_cpus": int(here["CPU"]), "num_gpus": int(here["GPU"])}
-                ray.init("local", include_dashboard=False, object_store_memory=store, **numbers, **quiet)
+                start(ray, include_dashboard=False, object_store_memory=store, **numbers, **quiet)
             else:
                 ray.init(options.address, **quiet)
         except InputError:
@@ -106,14 +111,27 @@ def running(options: Options, config: Any, data_bytes: int) -> Iterator[dict[str
             ray.shutdown()
 
 
+def start(ray: Any, **how: Any) -> None:
+    """Start Ray, again if a busy machine did not do it within the 30 seconds that Ray allows."""
+    for left in reversed(range(STARTS)):
+        try:
+            ray.init("local", **how)
+            return
+        except Exception as error:  # Ray raises just this class
+            if not left or "timed out during startup" not in str(error):
+                raise
+            ray.shutdown()
+
+
 def _machines(ray: Any) -> list[dict[str, float]]:
     return [node["Resources"] for node in ray.nodes() if node["Alive"]]
 
 
 @contextlib.contextmanager
-def _environment() -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in ENVIRONMENT}
-    os.environ.update(ENVIRONMENT)
+def _environment(more: dict[str, str]) -> Iterator[None]:
+    values = {**ENVIRONMENT, **more}
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
     try:
         yield
     finally:

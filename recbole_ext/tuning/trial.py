@@ -1,5 +1,6 @@
 """One trial: train with a point of the space and report every validation. Runs in a worker process of Ray."""
 
+import gc
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from recbole_ext.config.config import ConfigWithoutData
 from recbole_ext.data.shared import SharedData
 from recbole_ext.rebuild import build
 from recbole_ext.trainer import get_trainer
+from recbole_ext.tuning.journal import checkpoint_name
 
 Report = Callable[[dict[str, Any]], None]
 
@@ -76,8 +78,10 @@ def train(
             "loss": float(sum(loss) if isinstance(loss, (tuple, list)) else loss or 0.0),
         })  # fmt: skip
 
-    trainer.fit(train_data, valid_data, verbose=False, saved=True, callback_fn=after_validation)
-    trainer.tensorboard.close()
+    try:
+        trainer.fit(train_data, valid_data, verbose=False, saved=True, callback_fn=after_validation)
+    finally:
+        trainer.tensorboard.close()
 
 
 def _fits(data: SharedData, point: dict[str, Any]) -> bool:
@@ -90,12 +94,16 @@ def run_trial(setup: dict[str, Any], request: Request, data: SharedData, keeper:
     """What Ray calls, in a folder of the trial's own. Failures are reported and not raised.
 
     Ray runs a trial again when it raises; that is right when a machine is lost, and useless when training diverges.
+    One process runs trial after trial, since to import torch can take as long as to train a small model.
     """
     import ray
     from ray import tune
 
+    gc.collect()  # what the trial before has left
+    torch.cuda.empty_cache()
+    os.environ.setdefault("TUNE_FUNCTION_THREAD_TIMEOUT_S", "60")  # for a trial that is stopped; by default 2
     last: dict[str, Any] = {}
-    node = ray.get_runtime_context().get_node_id()
+    node, name = ray.get_runtime_context().get_node_id(), checkpoint_name(setup["number"])
 
     def report(found: dict[str, Any]) -> None:
         last.update(found)
@@ -103,7 +111,7 @@ def run_trial(setup: dict[str, Any], request: Request, data: SharedData, keeper:
 
     def keep(path: str) -> None:
         with open(path, "rb") as file:
-            ray.get(keeper.store.remote(setup["number"], file.read()))
+            ray.get(keeper.store.remote(name, file.read()))
 
     failure = ""
     try:
