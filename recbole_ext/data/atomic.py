@@ -126,7 +126,7 @@ def read_atomic(
 
 def _of_date(values: pd.Series) -> str:
     """What to do about the first of some values, if it is a date."""
-    text = str(values.iloc[0])
+    text = str(next(iter(values), ""))
     date = pd.to_datetime(text, errors="coerce", utc=True) if re.match(r"\d+[-/.]\d+[-/.]\d", text) else pd.NaT
     return "" if date is pd.NaT else f", as {date.timestamp():.0f}, the seconds since 1970 of that date"
 
