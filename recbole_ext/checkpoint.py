@@ -225,7 +225,10 @@ def newest(path: str | os.PathLike, device: torch.device | str = "cpu") -> tuple
     best = os.path.expanduser(path)
     if best.endswith(".latest"):
         best = best.removesuffix(".latest") + ".pth"
-    state, latest = load(best, device), latest_file(best)
+    latest = latest_file(best)
+    if os.path.isfile(latest) and os.path.isfile(best) and os.path.getsize(best) == 0:  # no epoch was validated yet
+        return best, latest, load(latest, device)
+    state = load(best, device)
     if os.path.isfile(latest):
         newer = load(latest, device)
         if newer.get("run") == state.get("run") and newer["epoch"] > state["epoch"]:  # else: of another run, or older

@@ -129,13 +129,13 @@ COMMANDS = {"run": _run, "tune": _tune, "recommend": _recommend, "explain": _exp
 
 
 def _json_file(path: Any) -> str | None:
-    from recbole_ext.config.paths import writable_dir
+    from recbole_ext.config.paths import writable_file
 
     if path in (None, "-"):
         return path
     if path is True or os.path.isdir(path) or not os.path.basename(path):
         raise InputError(f"--json is {path!r}; it should be the name of a file to write.")
-    return os.path.join(writable_dir(os.path.dirname(path) or ".", "--json"), os.path.basename(path))
+    return writable_file(path, "--json")
 
 
 def _words(text: Any) -> list[str]:

@@ -187,8 +187,10 @@ class PlainCheckpoints:
         self.saved_model_file, self.owns_file, self.run = best, True, state.get("run", self.run)
 
     def _save_checkpoint(self, epoch, verbose=True, **kwargs):
-        if self.resumed and epoch < 0:  # nothing was left to train, and the checkpoint is there
-            return
+        if self.resumed and epoch < 0:  # nothing was left to train
+            if os.path.getsize(self.saved_model_file):
+                return
+            epoch = self.resumed[0]["epoch"]  # of which no epoch was validated
         path = kwargs.pop("saved_model_file", None) or self._own_file()
         try:
             checkpoint.save(self._state(epoch, self.last_result), path)

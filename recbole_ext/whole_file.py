@@ -13,7 +13,7 @@ def write_whole(path: str) -> Iterator[BinaryIO]:
 
     If the block or the disk fails, what stood at `path` before still stands there, and nothing else is left.
     """
-    temporary = _temporary(path, str(os.getpid()))
+    temporary = unfinished(path, str(os.getpid()))
     try:
         with open(temporary, "wb") as file:
             yield file
@@ -27,12 +27,27 @@ def write_whole(path: str) -> Iterator[BinaryIO]:
 
 
 def remove_unfinished(path: str) -> None:
-    """Remove what processes have left that were killed while they wrote `path`. None may be writing it now."""
-    for file in glob.glob(_temporary(glob.escape(path), "*")):
-        with contextlib.suppress(OSError):
-            os.unlink(file)
+    """Remove what processes have left that were killed while they wrote `path`; of those that live, it stays."""
+    for file in glob.glob(unfinished(glob.escape(path), "*")):
+        if not _alive(file.split(".")[-2]):
+            with contextlib.suppress(OSError):
+                os.unlink(file)
 
 
-def _temporary(path: str, process: str) -> str:
+def _alive(process: str) -> bool:
+    """Whether another process of this machine has that number: in containers, the dead have often had our own."""
+    if os.name != "posix" or not process.isdecimal() or int(process) == os.getpid():
+        return False
+    try:
+        os.kill(int(process), 0)  # signal 0 asks, and does nothing
+    except PermissionError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    return True
+
+
+def unfinished(path: str, process: str) -> str:
+    """The name of a file while a process writes it."""
     folder, name = os.path.split(os.path.abspath(path))
     return os.path.join(folder, f".{name}.{process}.part")

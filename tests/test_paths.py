@@ -8,7 +8,7 @@ import pytest
 import recbole
 
 from recbole_ext import Config, InputError, properties_file
-from recbole_ext.config.paths import dataset_dir, writable_dir
+from recbole_ext.config.paths import dataset_dir, writable_dir, writable_file
 
 BUNDLED = Path(recbole.__file__).parent / "dataset_example" / "ml-100k"
 
@@ -150,3 +150,13 @@ def test_a_folder_to_write_to_is_made_or_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.TemporaryFile", refuse)
     with pytest.raises(InputError, match="cannot be written to .*: Permission denied"):
         writable_dir("new", "checkpoints")
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [("x" * 250 + ".csv", "File name too long"), ("data", "which is a folder"), ("a\0.csv", "NUL")],
+)
+def test_a_name_that_no_file_can_have_is_told_before_the_work(home, name, sentence):
+    with pytest.raises(InputError, match=sentence):
+        writable_file(str(home / name), "--out")
+    assert writable_file("new/x.csv", "--out") == str(home / "new" / "x.csv")

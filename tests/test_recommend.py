@@ -209,3 +209,10 @@ def test_scores_that_are_no_numbers_fail_while_running(call, model, events, monk
     assert status == 1
     assert "the model's scores are not numbers" in err
     assert "Traceback" not in err
+
+
+def test_an_option_of_tokens_without_a_file_is_one_sentence(call, model, events, capsys):
+    write(events, "new.csv")
+    options = [f"--checkpoint={model()}", "--histories=new.csv", "--out=recs.csv", "--items"]
+    assert main(["recommend", *options]) == 2
+    assert "--items has no value" in capsys.readouterr().err

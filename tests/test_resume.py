@@ -266,11 +266,34 @@ def test_resuming_removes_what_a_killed_process_left_half_written(run):
     folder, name = os.path.split(path)
     left = [Path(folder, f".{own}.99999.part") for own in (name, os.path.basename(checkpoint.latest_file(path)))]
     other = Path(folder, ".other.pth.99999.part")  # of a run that may be alive
-    for file in (*left, other):
+    living = Path(folder, f".{name}.{os.getppid()}.part")
+    for file in (*left, other, living):
         file.write_bytes(b"half")
     run(resume=path, epochs=2)
     assert not any(file.exists() for file in left)
     assert other.exists()
+    assert living.exists()
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_run_that_was_killed_before_its_first_validation_goes_on(run, monkeypatch, more):
+    save = checkpoint.save
+
+    def save_and_fail(state, path):
+        save(state, path)
+        if state["epoch"] == 1:
+            raise SystemExit("killed")
+
+    monkeypatch.setattr(checkpoint, "save", save_and_fail)
+    with pytest.raises(SystemExit):
+        run(epochs=4, eval_step=4)
+    monkeypatch.setattr(checkpoint, "save", save)
+    (latest,) = Path("saved").glob("*.latest")
+    best = latest.with_suffix(".pth")
+    best.touch()  # the name that it reserved
+    result = run(resume=str(best), epochs=2 + more)
+    assert Path(result["checkpoint"]).samefile(best)
+    assert checkpoint.newest(best)[2]["epoch"] == 1 + more
 
 
 @pytest.mark.parametrize("change", [{"random": ["else"]}, {"random": None}, {"sampler": None}, {"optimizer": {"a": 1}}])

@@ -386,3 +386,14 @@ def test_rows_and_chunks_keep_to_the_budget():
         assert scorer.rows * scorer.chunk * scoring.BYTES <= budget
         scorer = scoring.AllAtOnce(Parts(), budget)
         assert scorer.rows == 1 or scorer.rows * Parts.n_items * scoring.BYTES <= budget
+
+
+def test_labels_of_histories_that_are_no_numbers_are_one_sentence(trained, random_events, write_events):
+    events = [(*event, 1) for event in random_events()]
+    write_events(events, [f"{name}:{kind}" for name, kind in zip(NAMES, ("token", "token", "float"), strict=True)]
+                 + ["label:float"])  # fmt: skip
+    path, *_ = trained("BST", data_path="data", load_col=None, history="positive")
+    brought = frame(events[:9], [*NAMES, "label"]).astype({"label": object})
+    brought.loc[0, "label"] = "yes"
+    with pytest.raises(InputError, match="label is 'yes' in the histories; it should be a number"):
+        Recommender.load(path, device="cpu").recommend(brought)

@@ -273,3 +273,14 @@ def test_windows_do_not_depend_on_the_order_of_targets():
     mixed = windows(users, np.random.default_rng(0).permutation(targets), 4, 2)
     for one, other in zip(vars(expected).values(), vars(mixed).values(), strict=True):
         assert np.array_equal(one, other)
+
+
+@pytest.mark.parametrize("keys", [
+    {"train_neg_sample_args": {"distribution": "popularity", "sample_num": 1}}, {"eval_args": {"mode": "pop3"}},
+])  # fmt: skip
+def test_popularity_that_leaves_nothing_to_draw_is_refused_and_not_waited_for(load, write_events, keys):
+    columns = ("user_id:token", "item_id:token", "timestamp:float", "label:float")
+    events = [(f"u{user}", f"i{item}", 1e9 + item, int(item == 1)) for user in range(3) for item in range(6)]
+    path = write_events([*events, *((f"u{user}", "i1", 2e9, 1) for user in range(3))], columns)
+    with pytest.raises(InputError, match="drawn by popularity from the 1 items of the targets"):
+        load("BST", data_path=path, load_col=None, history="positive", **keys)

@@ -9,6 +9,7 @@ import recbole
 
 from recbole_ext.config.values import read_yaml
 from recbole_ext.errors import InputError
+from recbole_ext.whole_file import unfinished
 
 ATOMIC = (".inter", ".user", ".item", ".kg", ".link", ".net")  # RecBole's files
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -105,6 +106,26 @@ def dataset_dir(data_path: str, dataset: str, given: bool, parts: Sequence[str] 
     looked = " or ".join(map(str, folders))
     source = f"unpack {url} into {folders[0]}" if url else "set data_path to the folder that holds it"
     raise InputError(f"data set '{dataset}' was not found: there is no {', '.join(files)} in {looked}; {source}.")
+
+
+def writable_file(path: str, purpose: str) -> str:
+    """The path of a file to write, as an absolute path, after trying whether its folder and its name allow that.
+
+    Raises:
+        InputError: they do not; the message says what was to be written (`purpose`).
+    """
+    path = absolute(path, purpose)
+    if os.path.isdir(path):
+        raise InputError(f"{purpose} cannot be written to {path}, which is a folder; name a file.")
+    folder, name = os.path.split(path)
+    path = os.path.join(writable_dir(folder, purpose), name)
+    try:
+        os.stat(unfinished(path, str(os.getpid())))  # the longest name that it gets
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise InputError(f"{purpose} cannot be written to {path}: {error.strerror}.") from error
+    return path
 
 
 def writable_dir(path: str, purpose: str) -> str:

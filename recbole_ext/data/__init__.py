@@ -67,11 +67,29 @@ def data_preparation(config, dataset):
     """
     with _no_pickles(config):
         loaders = recbole.data.data_preparation(config, dataset)
+    for loader in loaders:
+        _check_draws(getattr(loader, "_sampler", None))
     if {"AUC", "GAUC"} & set(config["metrics"]):
         for part, loader in zip(("valid", "test"), loaders[1:], strict=True):
             if config["eval_args"]["mode"][part] == "labeled" and loader is not None:
                 _check_classes(loader._dataset, part, config)
     return loaders
+
+
+def _check_draws(sampler) -> None:
+    """Refuse popularity that leaves nothing to draw: RecBole would go on drawing for ever.
+
+    Only items of targets are drawn, and never one that the user has had; of sequential models, never the target.
+    """
+    if getattr(sampler, "distribution", "") != "popularity":
+        return
+    popular = sampler.prob.keys()
+    had = any(len(popular) <= len(used) and popular <= used for used in sampler.used_ids)
+    if had or len(popular) < 2:
+        raise InputError(
+            f"negatives are drawn by popularity from the {len(popular)} items of the targets, of which some user has "
+            f"had all; draw them uniformly: distribution uniform, mode uniN."
+        )
 
 
 def _check_classes(dataset, part: str, config) -> None:

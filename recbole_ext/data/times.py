@@ -1,10 +1,13 @@
 """Units of time, and the sentence for a wrong one."""
 
+from typing import Any
+
 from recbole_ext.errors import InputError
 
 # Seconds in one unit. Times are read as float64, which tells nanoseconds since 1970 apart in steps of 256.
 SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "D": 86400.0}
 LONGEST_YEARS, FIRST_YEAR, LATEST_YEAR = 200, 1500, 2500
+YEAR = 365.25 * 86400  # in seconds
 
 
 def seconds_per_unit(time_unit: str) -> float:
@@ -12,6 +15,11 @@ def seconds_per_unit(time_unit: str) -> float:
     if time_unit not in SECONDS:
         raise InputError(f"time_unit is '{time_unit}'; it should be one of {', '.join(SECONDS)}.")
     return SECONDS[time_unit]
+
+
+def year_of(time: Any) -> Any:
+    """The year, with its fraction, of seconds since 1970; numbers or arrays of them."""
+    return 1970 + time / YEAR
 
 
 def check_span(first: float, last: float, time_unit: str, field: str) -> None:
@@ -25,10 +33,9 @@ def check_span(first: float, last: float, time_unit: str, field: str) -> None:
     Raises:
         InputError: names `time_unit`.
     """
-    year = 365.25 * 86400
-    years, earliest, latest = (last - first) / year, 1970 + first / year, 1970 + last / year
+    years, earliest, latest = (last - first) / YEAR, year_of(first), year_of(last)
     if years > LONGEST_YEARS or earliest < FIRST_YEAR or latest > LATEST_YEAR:
         raise InputError(
-            f"column '{field}' spans {years:.0f} years, from {earliest:.0f} to {latest:.0f}, "
+            f"column '{field}' spans {round(years):.6g} years, from {round(earliest):.6g} to {round(latest):.6g}, "
             f"when read with time_unit: {time_unit}; set time_unit to the unit of the file ({', '.join(SECONDS)})."
         )

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from recbole_ext.config.paths import writable_dir
+from recbole_ext.config.paths import writable_file
 from recbole_ext.config.values import parse_literal
 from recbole_ext.errors import InputError
 from recbole_ext.serving.explanation import Explanation
@@ -60,7 +60,7 @@ def _target(option: str, path: Any) -> str:
     suffix = FILES[option]
     if not isinstance(path, str) or os.path.isdir(path) or os.path.splitext(path)[1].lower() != suffix:
         raise InputError(f"--{option} is {path!r}; it should be the name of a file that ends in {suffix}.")
-    return os.path.join(writable_dir(os.path.dirname(path) or ".", f"--{option}"), os.path.basename(path))
+    return writable_file(path, f"--{option}")
 
 
 def _write(recommender: Recommender, found: Explanation, option: str, path: str) -> None:

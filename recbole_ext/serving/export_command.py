@@ -4,7 +4,7 @@ import os
 from typing import Any
 
 from recbole_ext.errors import InputError
-from recbole_ext.serving.exporting import export
+from recbole_ext.serving.exporting import export, target_file
 
 OPTIONS = ("checkpoint", "out", "device")
 
@@ -27,6 +27,7 @@ def export_model(given: dict[str, Any]) -> str:
     for option in ("checkpoint", "out"):
         if not isinstance(given.get(option), str):
             raise InputError(f"--{option} is missing; give it the name of a file.")
-    difference = export(given["checkpoint"], given["out"], given.get("device", "cpu"))
-    size = os.path.getsize(given["out"]) / 2**20
-    return f"{given['out']}: {size:.1f} MiB; largest difference from the model on random requests: {difference:.1e}"
+    out = target_file(given["out"])
+    difference = export(given["checkpoint"], out, given.get("device", "cpu"))
+    size = os.path.getsize(out) / 2**20
+    return f"{out}: {size:.1f} MiB; largest difference from the model on random requests: {difference:.1e}"

@@ -11,7 +11,7 @@ from recbole.utils import FeatureType
 from torch import Tensor
 
 from recbole_ext.checkpoint import versions
-from recbole_ext.config.paths import writable_dir
+from recbole_ext.config.paths import writable_file
 from recbole_ext.data.times import seconds_per_unit
 from recbole_ext.errors import InputError
 from recbole_ext.serving.graph import INTEGER, Scores
@@ -56,8 +56,7 @@ def target_file(path: Any) -> str:
     name = os.fspath(path) if isinstance(path, (str, os.PathLike)) else ""
     if not name.endswith(".pt2") or os.path.basename(name) == ".pt2" or os.path.isdir(name):
         raise InputError(f"the file to export to is {path!r}; it should be the name of a file that ends in .pt2.")
-    folder, name = os.path.split(name)
-    return os.path.join(writable_dir(folder or ".", "the exported model"), name)
+    return writable_file(name, "the exported model")
 
 
 def write(recommender: Recommender, path: str) -> float:

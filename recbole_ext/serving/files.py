@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from recbole_ext.config.paths import writable_dir
+from recbole_ext.config.paths import writable_file
 from recbole_ext.data.atomic import read_atomic
 from recbole_ext.errors import InputError
 from recbole_ext.whole_file import write_whole
@@ -65,8 +65,10 @@ def read_events(path: str, wanted: list[str], needed: list[str], config: Any) ->
         raise InputError(f"{path} cannot be read: {str(error).strip().splitlines()[0]}.") from error
 
 
-def read_tokens(path: str, option: str) -> list[str]:
+def read_tokens(path: Any, option: str) -> list[str]:
     """One token a line; blank lines are none."""
+    if not isinstance(path, str):
+        raise InputError(f"--{option} has no value; give it the name of a file with one token a line.")
     try:
         with open(path, encoding="utf-8-sig") as file:
             return [line.strip() for line in file if line.strip()]
@@ -79,7 +81,7 @@ def target_file(path: Any) -> str:
     if not isinstance(path, str) or not os.path.basename(path) or os.path.isdir(path):
         raise InputError(f"--out is {path!r}; it should be the name of a file that ends in {', '.join(TARGETS)}.")
     suffix_of(path, TARGETS, "out")
-    return os.path.join(writable_dir(os.path.dirname(path) or ".", "--out"), os.path.basename(path))
+    return writable_file(path, "--out")
 
 
 Write = Callable[[pd.DataFrame], None]

@@ -17,9 +17,9 @@ from torch import Tensor
 from recbole_ext.data.catalogue import Catalogue
 from recbole_ext.data.examples import EventLog, Examples
 from recbole_ext.data.ranges import Ranges
-from recbole_ext.data.times import check_span
+from recbole_ext.data.times import FIRST_YEAR, LATEST_YEAR, check_span, year_of
 from recbole_ext.errors import InputError
-from recbole_ext.serving.values import Vocabulary, as_text, feature, seconds
+from recbole_ext.serving.values import Vocabulary, as_text, feature, numbers, seconds
 
 SHOWN = 5  # names in a message
 
@@ -164,10 +164,10 @@ class Reader:
         if self.config["history"] != "positive":
             return everything
         if self.catalogue.label_field in events:
-            return events[self.catalogue.label_field].to_numpy(dtype=np.float64) > 0
+            return numbers(events[self.catalogue.label_field], self.catalogue.label_field) > 0
         for name, least in (self.config["threshold"] or {}).items():
             if name in events:
-                return events[name].to_numpy(dtype=np.float64) >= least
+                return numbers(events[name], name) >= least
         return everything
 
     def _refuse_empty(self, names: np.ndarray, lengths: np.ndarray) -> None:
@@ -227,10 +227,21 @@ def _request_times(at: Any, names: np.ndarray, catalogue: Catalogue) -> np.ndarr
         lacking = [name for name in names if name not in times]
         if lacking:
             raise InputError(f"at has no time for {_listed(lacking)}; give every user asked one.")
-        return seconds([times[name] for name in names], catalogue, "at")
-    if np.ndim(at) != 0:
+        return _of_our_days([times[name] for name in names], catalogue)
+    if np.ndim(at) != 0 or isinstance(at, (bool, np.bool_)):
         raise InputError(f"at is {at!r}; it should be one time, or a mapping from users to times.")
-    return np.repeat(seconds([at], catalogue, "at"), len(names))
+    return np.repeat(_of_our_days([at], catalogue), len(names))
+
+
+def _of_our_days(times: list[Any], catalogue: Catalogue) -> np.ndarray:
+    """Seconds of requests; `InputError` for a time that another unit would give, as milliseconds read as seconds."""
+    found = seconds(times, catalogue, "at")
+    for time, year in zip(times, year_of(found + (catalogue.time_origin or 0.0)), strict=True):
+        if not FIRST_YEAR <= year <= LATEST_YEAR:
+            unit = catalogue.config["time_unit"]
+            raise InputError(f"at is {time!r}, which in time_unit {unit} is the year {year:.6g}; give it in that unit, "
+                             f"or as a date.")  # fmt: skip
+    return found
 
 
 def _last(owner: np.ndarray, rows: np.ndarray, count: int) -> np.ndarray:

@@ -79,6 +79,15 @@ def seconds(times: Any, catalogue: Catalogue, what: str) -> np.ndarray:
     return (found - catalogue.first_time) * unit
 
 
+def numbers(column: pd.Series, name: str) -> np.ndarray:
+    """A column of numbers, float64 [N]; `InputError` if one is missing or none."""
+    found = pd.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64)
+    wrong = np.flatnonzero(~np.isfinite(found))
+    if len(wrong):
+        raise InputError(f"{name} is {column.iloc[wrong[0]]!r} in the histories; it should be a number.")
+    return found
+
+
 def feature(column: pd.Series, name: str, catalogue: Catalogue) -> Tensor:
     """A column of features as the model takes it: ids [N] or [N, S], or numbers, float32 [N].
 
@@ -91,12 +100,9 @@ def feature(column: pd.Series, name: str, catalogue: Catalogue) -> Tensor:
     if kind == FeatureType.FLOAT:
         if name in (catalogue.config["discretization"] or {}):
             raise InputError(f"column '{name}' is discretised, which histories cannot bring; leave it out of them.")
-        numbers = pd.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64)
-        wrong = np.flatnonzero(~np.isfinite(numbers))
-        if len(wrong):
-            raise InputError(f"{name} is {column.iloc[wrong[0]]!r} in the histories; it should be a number.")
+        found = numbers(column, name)
         low, high = catalogue.normalised.get(name, (0.0, 1.0))
-        scaled = (numbers - low) / (high - low) if high > low else np.ones_like(numbers)
+        scaled = (found - low) / (high - low) if high > low else np.ones_like(found)
         return torch.from_numpy(scaled).to(torch.float32)
     vocabulary = Vocabulary(catalogue.field2id_token[name])
     if kind == FeatureType.TOKEN:
