@@ -49,6 +49,8 @@ def load(path: str | os.PathLike, device: torch.device | str = "cpu") -> dict[st
     if not isinstance(path, (str, os.PathLike)):
         raise InputError(f"the checkpoint is {path!r}; it should be the path of a file.")
     path = os.path.expanduser(path)
+    if os.path.isdir(path):
+        raise InputError(f"{path} is a folder; name the checkpoint in it, a file that ends in .pth.")
     if not os.path.isfile(path):
         raise InputError(f"there is no checkpoint {path}.")
     if os.path.getsize(path) == 0:  # a run reserves its file before the first epoch

@@ -36,7 +36,11 @@ def orderly_end() -> Iterator[None]:
         request = REQUESTS[signal.Signals(number).name]
         if _Requests.training and _Requests.asked is None:
             _Requests.asked = request
-            print("recbole-ext: ending after this epoch; ask again to end at once", file=sys.stderr, flush=True)
+            print(
+                "\nrecbole-ext: ending after this epoch; a second signal (Ctrl-C) ends at once",
+                file=sys.stderr,
+                flush=True,
+            )
             return
         _Requests.raised = request
         raise request

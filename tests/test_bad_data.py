@@ -36,6 +36,15 @@ def test_a_wrong_event_is_refused_with_file_line_column_and_value(columns, event
     refused(load, sentence, data_path=write_events(events, columns), load_col=columns_wanted)
 
 
+@pytest.mark.parametrize(("unit", "first", "warned"), [("ms", 1.6e9, True), ("ms", 1.6e12, False), ("s", 100, False)])
+def test_seconds_read_in_a_smaller_unit_are_warned_of(unit, first, warned, load, random_events, caplog):
+    caplog.set_level("INFO")
+    load(events=random_events(first=first), time_unit=unit)
+    assert ("lies in 1970, from 1970-01-19 to 1970-01-19, when read with time_unit: ms" in caplog.text) == warned
+    period = {1.6e9: "1970-01-19 to 1970-01-19", 1.6e12: "2020-09-13 to 2020-09-13", 100: "1970-01-01 to 1970-02-09"}
+    assert f"Data: timestamp from {period[first]} (time_unit: {unit})" in caplog.text
+
+
 @pytest.mark.parametrize("missing", ["user_id", "item_id", "timestamp"])
 def test_a_file_without_user_item_or_time_is_refused(missing, load, write_lines):
     names = [name for name in ("user_id:token", "item_id:token", "timestamp:float") if not name.startswith(missing)]

@@ -113,7 +113,7 @@ def test_files_of_another_kind_are_refused(tmp_path):
     refuse("nowhere.pth", "there is no checkpoint nowhere.pth")
     Path("reserved.pth").touch()
     refuse("reserved.pth", "reserved.pth is empty: its run ended before an epoch was saved; start it anew")
-    refuse(tmp_path, "there is no checkpoint")
+    refuse(tmp_path, "is a folder; name the checkpoint in it, a file that ends in .pth")
     for number, content in enumerate([torch.zeros(3), {"state_dict": {}}, [1], {"format": "new"}]):
         torch.save(content, f"{number}.pth")
         refuse(f"{number}.pth", "is not a checkpoint of recbole_ext: it has no '")

@@ -10,7 +10,7 @@ from recbole.model.context_aware_recommender import FM
 from recbole.model.sequential_recommender import SASRec
 from recbole.utils import InputType
 
-from recbole_ext import MEANTIME, Config, InputError
+from recbole_ext import MEANTIME, Config, InputError, create_dataset
 from recbole_ext.config.paths import properties_file
 from recbole_ext.config.values import read_yaml
 
@@ -203,8 +203,24 @@ def test_a_setting_of_ours_is_known_by_its_name():
     config = Config("BST", "ml-100k", ["BST-next-item", "ml-100k-features.yaml"], argv=[])
     assert config["mlp_hidden_size"] == [128, 64]
     assert "occupation" in config["load_col"]["user"]
-    with pytest.raises(InputError, match="config file BST-nothing cannot be read"):
-        Config("BST", "ml-100k", ["BST-nothing"], argv=[])
+    with pytest.raises(InputError, match="config file nothing cannot be read"):
+        Config("BST", "ml-100k", ["nothing"], argv=[])
+    with pytest.raises(InputError, match="no file bst-click, nor a setting of that name; did you mean 'BST-clicks'?"):
+        Config("BST", "ml-100k", ["bst-click"], argv=[])
+
+
+def test_a_misspelt_column_of_the_threshold_is_told_its_name():
+    columns = {"inter": ["user_id", "item_id", "timestamp", "rating"]}
+    said = refuse(threshold={"raiting": 4}, load_col=columns)
+    assert said == "threshold names 'raiting', which load_col does not list; did you mean 'rating'?"
+
+
+def test_candidates_that_are_more_than_the_items_are_warned_of(make_config, caplog):
+    for mode, warned in (("uni18", False), ("uni19", True)):
+        caplog.clear()
+        config = make_config(eval_args={"mode": mode})  # of 20 items
+        create_dataset(config)
+        assert ("there are only 18 items beside each target: candidates repeat" in caplog.text) == warned
 
 
 def test_a_sequential_model_needs_time_order_and_repeatable_evaluation():

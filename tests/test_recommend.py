@@ -170,7 +170,7 @@ def test_nothing_is_left_of_a_run_that_fails(call, model, events, monkeypatch, t
         ({"checkpoint": "none.pth"}, "there is no checkpoint none.pth"),
         ({"at": "noon"}, "at is 'noon'"), ({"data_path": "x"}, "--data_path goes with --all_users"),
         ({"histories": "empty.csv"}, "empty.csv cannot be read"), ({"histories": "bad.parquet"}, "bad.parquet"),
-        ({"histories": "other.csv"}, "histories have no column 'item_id', which the model reads; they have user_id"),
+        ({"histories": "other.csv"}, "other.csv has no column 'item_id', which the model reads; it has user_id"),
         ({"histories": "hole.inter"}, "hole.inter line 3: item_id is empty; give every event one"),
     ],
 )  # fmt: skip

@@ -160,7 +160,7 @@ def test_a_new_user_with_the_features_of_a_known_one_is_scored_as_that_one(train
     ]
 
 
-def test_histories_of_positive_events_only(trained, random_events, write_events):
+def test_histories_of_positive_events_only(trained, random_events, write_events, caplog):
     events = [(*event, place % 3) for place, event in enumerate(random_events(users=40))]
     columns = [*NAMES, "rating"]
     data = frame(events, columns)
@@ -172,6 +172,12 @@ def test_histories_of_positive_events_only(trained, random_events, write_events)
     clicks, at = before_the_last(data[data["rating"] >= 1])  # a ranking leaves out each user's last click
     histories = pd.concat([clicks, data[data["rating"] < 1]])
     able = [user for user in expected if (histories[histories["user_id"] == user]["rating"] >= 1).any()]
+    caplog.clear()
+    recommender.recommend(histories.drop(columns="rating"), users=able, k=1)
+    assert (
+        "histories have no label or rating, by which the training told positive events; all of them count"
+        in caplog.text
+    )
     found = recommender.recommend(histories, k=20, at=at, exclude_seen=False, users=able)
     found = as_rows(found, recommender)
     for user in able:

@@ -110,6 +110,11 @@ def check_catalogue(config: Any, n_items: int) -> None:
     sampled = [mode for mode in config["eval_args"]["mode"].values() if mode[:3] in ("uni", "pop")]
     if sampled and n_items < 3:
         raise InputError(f"eval_args mode is {sampled[0]}, but the data set has only {n_items - 1} item.")
+    if sampled and int(sampled[0][3:]) > n_items - 2:
+        getLogger().warning(
+            f"eval_args mode is {sampled[0]}, but there are only {n_items - 2} items beside each target: candidates "
+            f"repeat; mode full ranks all of them."
+        )
 
 
 def limit_eval_batch(config: Any, n_items: int) -> None:

@@ -1,5 +1,6 @@
 """Which columns of the atomic files are read: those that other keys name are added, contradictions are refused."""
 
+import difflib
 from typing import Any
 
 from recbole.utils import ModelType
@@ -45,6 +46,9 @@ def settle_columns(final: dict[str, Any], given: set[str], model_class: Any) -> 
         columns["inter"] = list(dict.fromkeys([*here, *missing]))
     elif missing:
         name, key = next(iter(missing.items()))
+        near = difflib.get_close_matches(name, sorted(anywhere), n=1, cutoff=0.7)
+        if near and key not in FIELDS:
+            raise InputError(f"{key} names '{name}', which load_col does not list; did you mean '{near[0]}'?")
         raise InputError(f"load_col lists {here} for the .inter file, without '{name}', which {key} names; add it.")
 
 

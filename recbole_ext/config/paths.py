@@ -1,5 +1,6 @@
 """Where the property files of this package and the user's data sets lie, and where can be written."""
 
+import difflib
 import os
 import tempfile
 from collections.abc import Sequence
@@ -41,10 +42,20 @@ def properties_file(name: str, kind: str = "model") -> str:
 
 
 def setting_or_file(name: str) -> str:
-    """The path of a setting of ours, such as `BST-clicks`; any other name is a path already."""
+    """The path of a setting of ours, such as `BST-clicks`; any other name is a path already.
+
+    Raises:
+        InputError: there is no such file, and a setting that is called nearly so.
+    """
     own = properties_dir() / "setting" / f"{name.removesuffix('.yaml')}.yaml"
     bare = not set(name) & {"/", os.sep, "\0"}
-    return str(own) if bare and not os.path.exists(name) and own.is_file() else name
+    if not bare or os.path.exists(name) or own.is_file():
+        return str(own) if bare and not os.path.exists(name) else name
+    settings = {path.stem.lower(): path.stem for path in sorted(own.parent.glob("*.yaml"))}
+    near = difflib.get_close_matches(own.stem.lower(), settings, n=1, cutoff=0.7)
+    if near:
+        raise InputError(f"there is no file {name}, nor a setting of that name; did you mean '{settings[near[0]]}'?")
+    return name
 
 
 def check_dataset_name(name: str) -> str:

@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import pad_sequence
 from recbole_ext.data.atomic import AtomicTable, read_atomic
 from recbole_ext.data.download import download
 from recbole_ext.data.funnel import Funnel
-from recbole_ext.data.times import check_span, seconds_per_unit
+from recbole_ext.data.times import check_span, report_period, seconds_per_unit
 from recbole_ext.errors import InputError
 
 EVENTS, USERS, ITEMS = FeatureSource.INTERACTION, FeatureSource.USER, FeatureSource.ITEM
@@ -231,6 +231,7 @@ class ExactTimeDataset(SequentialDataset):
         first = min([now.min(), *past])
         check_span(float(first * self.unit), float(now.max() * self.unit), self.config["time_unit"], self.time_field)
         self.first_time, self.time_origin = float(first), float(first * self.unit)
+        report_period(self.time_origin, float(now.max() * self.unit), self.config["time_unit"], self.time_field)
         for name in times:
             exact[name] = (exact[name] - first) * self.unit
         for name, column in exact.items():

@@ -1,5 +1,7 @@
 """Units of time, and the sentence for a wrong one."""
 
+from datetime import datetime, timezone
+from logging import getLogger
 from typing import Any
 
 from recbole_ext.errors import InputError
@@ -38,4 +40,15 @@ def check_span(first: float, last: float, time_unit: str, field: str) -> None:
         raise InputError(
             f"column '{field}' spans {round(years):.6g} years, from {round(earliest):.6g} to {round(latest):.6g}, "
             f"when read with time_unit: {time_unit}; set time_unit to the unit of the file ({', '.join(SECONDS)})."
+        )
+
+
+def report_period(first: float, last: float, time_unit: str, field: str) -> None:
+    """Log the dates of seconds since 1970, which show a wrong unit; warn of what seconds give in a smaller unit."""
+    begin, end = (datetime.fromtimestamp(time, timezone.utc).date() for time in (first, last))
+    getLogger().info(f"Data: {field} from {begin} to {end} (time_unit: {time_unit})")
+    if SECONDS[time_unit] < 1 and first > 0 and last < YEAR:
+        getLogger().warning(
+            f"column '{field}' lies in 1970, from {begin} to {end}, when read with time_unit: {time_unit}; if the file "
+            f"has seconds, set time_unit to s."
         )

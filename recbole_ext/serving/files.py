@@ -52,6 +52,7 @@ def read_events(path: str, wanted: list[str], needed: list[str], config: Any) ->
         return table.frame
     try:
         if suffix == ".csv":
+            _check_header(path, list(pd.read_csv(path, nrows=0)), needed)
             return pd.read_csv(
                 path, usecols=lambda name: name in wanted, dtype=str, keep_default_na=False,
                 na_values={name: [""] for name in wanted},
@@ -59,10 +60,19 @@ def read_events(path: str, wanted: list[str], needed: list[str], config: Any) ->
         import pyarrow.parquet
 
         with pyarrow.parquet.ParquetFile(path) as file:
+            _check_header(path, file.schema_arrow.names, needed)
             names = [name for name in wanted if name in file.schema_arrow.names]
             return file.read(names).to_pandas()
+    except InputError:
+        raise
     except (OSError, ValueError, csv.Error) as error:  # pyarrow's errors are ValueErrors, too
         raise InputError(f"{path} cannot be read: {str(error).strip().splitlines()[0]}.") from error
+
+
+def _check_header(path: str, names: list[str], needed: list[str]) -> None:
+    missing = [name for name in needed if name not in names]
+    if missing:
+        raise InputError(f"{path} has no column '{missing[0]}', which the model reads; it has {', '.join(names)}.")
 
 
 def read_tokens(path: Any, option: str) -> list[str]:

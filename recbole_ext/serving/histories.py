@@ -165,9 +165,13 @@ class Reader:
             return everything
         if self.catalogue.label_field in events:
             return numbers(events[self.catalogue.label_field], self.catalogue.label_field) > 0
+        names = [self.catalogue.label_field, *(self.config["threshold"] or ())]
         for name, least in (self.config["threshold"] or {}).items():
             if name in events:
                 return numbers(events[name], name) >= least
+        getLogger().warning(
+            f"histories have no {' or '.join(names)}, by which the training told positive events; all of them count."
+        )
         return everything
 
     def _refuse_empty(self, names: np.ndarray, lengths: np.ndarray) -> None:

@@ -32,7 +32,7 @@ def ago(seconds: float) -> str:
     for size, name in ((31557600, "year"), (2629800, "month"), (604800, "week"), (86400, "day"), (3600, "hour"),
                        (60, "minute")):  # fmt: skip
         if seconds >= size:
-            count = int(seconds // size)
+            count = round(seconds / size)
             return f"{count} {name}{'s' if count > 1 else ''}"
     return "less than a minute"
 
