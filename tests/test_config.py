@@ -216,11 +216,11 @@ def test_a_misspelt_column_of_the_threshold_is_told_its_name():
 
 
 def test_candidates_that_are_more_than_the_items_are_warned_of(make_config, caplog):
-    for mode, warned in (("uni18", False), ("uni19", True)):
+    for mode, warned in (("uni19", False), ("uni20", True)):
         caplog.clear()
         config = make_config(eval_args={"mode": mode})  # of 20 items
         create_dataset(config)
-        assert ("there are only 18 items beside each target: candidates repeat" in caplog.text) == warned
+        assert ("there are only 19 items beside each target: candidates repeat" in caplog.text) == warned
 
 
 def test_a_sequential_model_needs_time_order_and_repeatable_evaluation():

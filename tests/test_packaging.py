@@ -120,7 +120,7 @@ def test_the_command_is_the_command_line(wheel, distribution):
 
 
 def test_the_extras_are_there(distribution):
-    assert set(distribution.metadata.get_all("Provides-Extra")) == {"tune", "test", "dev"}
+    assert set(distribution.metadata.get_all("Provides-Extra")) == {"tune", "test", "docs", "dev"}
 
 
 def test_recbole_is_no_requirement_but_all_that_it_imports_is(requirements):
