@@ -129,7 +129,7 @@ def test_everyone_in_the_training_data(call, model, random_events, write_events,
     expected = Recommender.load(path).recommend(frame, k=5, users=list(found["user_id"].unique()))
     able = frame[frame["rating"] >= 3] if keys and name != "BST" else frame
     assert set(found["user_id"]) == set(able["user_id"])
-    assert ("2 users have no event for a history" in caplog.text) == (len(set(able["user_id"])) == 28)
+    assert ("2 users without an event for a history left out" in caplog.text) == (len(set(able["user_id"])) == 28)
     pd.testing.assert_frame_equal(found, expected, check_exact=False, atol=1e-6)
 
 

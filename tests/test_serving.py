@@ -244,24 +244,24 @@ def test_unknown_items_are_counted_and_skipped(recommender, histories, caplog):
     more = frame([("u1", "x", 1.6e9 + 20), ("u1", "y", 1.6e9 + 21), ("u7", "x", 1.6e9), ("u7", "[PAD]", 1.6e9)])
     at = {"new": 1.6e9 + 60, "u1": 1.6e9 + 60, "u7": 1.6e9 + 60}
     found = recommender.recommend(pd.concat([histories, more]), k=5, at=at)
-    assert "4 events of 3 items that the model does not know are skipped: 'x', 'y', '[PAD]'" in caplog.text
+    assert "4 events of 3 items that the model does not know skipped: 'x', 'y', '[PAD]'" in caplog.text
     pd.testing.assert_frame_equal(found, recommender.recommend(histories, k=5, at=at))
 
 
 def test_users_without_a_history_are_named(recommender, histories):
     only_unknown = frame([("odd", "x", 1.6e9)])
-    with pytest.raises(InputError, match="1 users have no event with an item that the model knows .*: 'odd'; leave"):
+    with pytest.raises(InputError, match="1 user without an event with an item that the model knows .*: 'odd'; leave"):
         recommender.recommend(pd.concat([histories, only_unknown]))
-    with pytest.raises(InputError, match="2 users have no event .*: 'who', 'u2'; leave"):
+    with pytest.raises(InputError, match="2 users without an event .*: 'who', 'u2'; leave"):
         recommender.recommend(histories, users=["u1", "who", "u2"])
-    with pytest.raises(InputError, match="1 users have no event .*: 'new'"):
+    with pytest.raises(InputError, match="1 user without an event .*: 'new'"):
         recommender.recommend(histories, at=1.6e9 + 15)
 
 
 def test_bst_scores_a_known_user_without_a_history(trained, histories):
     recommender = Recommender.load(trained("BST")[0])
     assert len(recommender.recommend(histories, users=["u2", "u1"])) == 20
-    with pytest.raises(InputError, match="1 users have no event .*: 'who'"):
+    with pytest.raises(InputError, match="1 user without an event .*: 'who'"):
         recommender.recommend(histories, users=["u2", "who"])
 
 

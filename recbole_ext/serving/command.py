@@ -7,6 +7,7 @@ from recbole_ext.errors import InputError
 from recbole_ext.serving.everyone import everyone
 from recbole_ext.serving.files import SOURCES, read_events, read_tokens, suffix_of, target_file, writer
 from recbole_ext.serving.recommender import Recommender
+from recbole_ext.wording import counted
 
 OPTIONS = (
     "checkpoint", "histories", "all_users", "data_path", "out", "k", "at", "exclude_seen", "items", "users", "device",
@@ -72,7 +73,7 @@ def _written(recommender: Recommender, blocks: Any, out: str) -> str:
             write(block)
             rows += len(block)
             users += block[recommender.user_field].nunique()
-    return f"{rows:,} recommendations for {users:,} users: {out}"
+    return f"{counted(rows, 'recommendation')} for {counted(users, 'user')}: {out}"
 
 
 def _truth(values: dict[str, Any], option: str, default: bool) -> bool:

@@ -15,6 +15,7 @@ from recbole_ext.data.ranges import Ranges
 from recbole_ext.errors import InputError
 from recbole_ext.rebuild import class_of, config_of
 from recbole_ext.serving.histories import Histories
+from recbole_ext.wording import counted
 
 
 def everyone(path: str, changes: dict[str, Any], context: list[str]) -> Histories:
@@ -44,7 +45,9 @@ def everyone(path: str, changes: dict[str, Any], context: list[str]) -> Historie
     asked = _requests(dataset, last.interaction, past)
     ids = asked.examples[dataset.uid_field].numpy()
     if len(ids) < dataset.user_num - 1:
-        getLogger().warning(f"{dataset.user_num - 1 - len(ids):,} users have no event for a history and are left out.")
+        getLogger().warning(
+            f"{counted(dataset.user_num - 1 - len(ids), 'user')} without an event for a history left out."
+        )
     order = np.argsort(users, kind="stable")
     order = order[np.isin(users[order], ids)]
     first = np.searchsorted(users[order], np.append(ids, np.iinfo(np.int64).max))

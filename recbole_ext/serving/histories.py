@@ -20,6 +20,7 @@ from recbole_ext.data.ranges import Ranges
 from recbole_ext.data.times import FIRST_YEAR, LATEST_YEAR, check_span, year_of
 from recbole_ext.errors import InputError
 from recbole_ext.serving.values import Vocabulary, as_text, feature, numbers, seconds
+from recbole_ext.wording import counted
 
 SHOWN = 5  # names in a message
 
@@ -154,8 +155,8 @@ class Reader:
         if unknown.any():
             names = pd.unique(as_text(events[self.catalogue.iid_field][unknown], self.catalogue.iid_field))
             getLogger().warning(
-                f"histories: {unknown.sum():,} events of {len(names):,} items that the model does not know are "
-                f"skipped: {_listed(names)}."
+                f"histories: {counted(unknown.sum(), 'event')} of {counted(len(names), 'item')} that the model does "
+                f"not know skipped: {_listed(names)}."
             )
 
     def _positive(self, events: pd.DataFrame) -> np.ndarray:
@@ -179,8 +180,8 @@ class Reader:
         empty = lengths < self.least if self.least else (lengths < 1) & (self.users.ids(names) == 0)
         if empty.any():
             raise InputError(
-                f"{empty.sum():,} users have no event with an item that the model knows up to the time of the request: "
-                f"{_listed(names[empty])}; leave them out or give them a history."
+                f"{counted(empty.sum(), 'user')} without an event with an item that the model knows up to the time of "
+                f"the request: {_listed(names[empty])}; leave them out or give them a history."
             )
 
     # ---------------------------------------------------------------- features beside the history
@@ -243,7 +244,7 @@ def _of_our_days(times: list[Any], catalogue: Catalogue) -> np.ndarray:
     for time, year in zip(times, year_of(found + (catalogue.time_origin or 0.0)), strict=True):
         if not FIRST_YEAR <= year <= LATEST_YEAR:
             unit = catalogue.config["time_unit"]
-            raise InputError(f"at is {time!r}, which in time_unit {unit} is the year {year:.6g}; give it in that unit, "
+            raise InputError(f"at is {time!r}, which in time_unit {unit} is the year {np.floor(year):.6g}; give it in that unit, "
                              f"or as a date.")  # fmt: skip
     return found
 

@@ -8,6 +8,7 @@ from recbole_ext.page import Figure, document, number, section, text
 from recbole_ext.serving import why_figures as figures
 from recbole_ext.serving.explanation import Explanation
 from recbole_ext.serving.training import TrainingRun
+from recbole_ext.wording import counted
 
 RECOMMENDED = 10  # ranks up to which an item counts as recommended
 TOLD = 3  # events told in words
@@ -50,13 +51,9 @@ def _where_it_stands(found: Explanation) -> str:
     dates = found.events["date"]
     return (
         f"{place}. {kind} {found.score:.4g}, where an item has {found.average_score:.4g} on average. Asked for "
-        f"{figures.moment(found.date)}. {found.model} read {_count(len(found.events))} of this user"
+        f"{figures.moment(found.date)}. {found.model} read {counted(len(found.events), 'past event')} of this user"
         f"{'' if dates.isna().any() or len(dates) < 2 else f', the oldest of {figures.day(dates.iloc[0])}'}."
     )
-
-
-def _count(events: int) -> str:
-    return f"{events:,} past event{'' if events == 1 else 's'}"
 
 
 def _in_words(found: Explanation) -> str:
@@ -160,12 +157,12 @@ def _events(found: Explanation) -> str:
          figures.ago(row["seconds_before"]), figures.signed(row["effect"]), *(f"{row[name]:.1%}" for name in heads)]
         for _, row in found.events.iloc[::-1].iterrows()
     ]  # fmt: skip
-    return _folded(f"{_count(len(rows))} as a table", names, rows)
+    return _folded(f"{counted(len(rows), 'past event')} as a table", names, rows)
 
 
 def _run(run: TrainingRun, drawn: dict[str, Figure]) -> list[str]:
     parts = []
-    trained = f"{run.model} on {run.dataset}; this is the model of epoch {run.best_epoch}"
+    trained = f"{run.model} on {run.dataset}; this is the model of epoch {run.best_epoch} (the log counts from 0)"
     if run.best_score is not None:
         trained += f", with {run.metric} {run.best_score:.4f} on the validation data"
     if run.train_loss:
