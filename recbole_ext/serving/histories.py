@@ -244,8 +244,10 @@ def _of_our_days(times: list[Any], catalogue: Catalogue) -> np.ndarray:
     for time, year in zip(times, year_of(found + (catalogue.time_origin or 0.0)), strict=True):
         if not FIRST_YEAR <= year <= LATEST_YEAR:
             unit = catalogue.config["time_unit"]
-            raise InputError(f"at is {time!r}, which in time_unit {unit} is the year {np.floor(year):.6g}; give it in that unit, "
-                             f"or as a date.")  # fmt: skip
+            raise InputError(
+                f"at is {time!r}, which in time_unit {unit} is the year {np.floor(year):.6g}; give it in that unit, or "
+                f"as a date."
+            )
     return found
 
 
