@@ -13,6 +13,7 @@ import torch
 
 from recbole_ext import InputError, Recommender, checkpoint, create_dataset, data_preparation, get_trainer
 from recbole_ext.cli import main
+from recbole_ext.curves import Curves
 from recbole_ext.data.catalogue import Catalogue, describe
 from recbole_ext.page import COLOURS
 from recbole_ext.serving import why_figures
@@ -551,3 +552,11 @@ def test_curves_mark_the_epoch_of_the_model():
     assert (loss["x"], loss["y"]) == ([1, 2, 3], [3.0, 2.0, 1.0])
     assert score["y"] == [0.1, 0.3, None]
     assert (best["x"], best["y"]) == ([2], [0.3])
+
+
+@pytest.mark.parametrize("stored", [None, {}, [1, 2], {"train_loss": 3, "valid_score": None}, {"train_loss": "abc"}])
+def test_curves_that_are_none_count_as_none(stored):
+    curves = Curves(stored)
+    curves.trained(1, (2.0, 0.5))
+    curves.validated(0.25)
+    assert curves.plain() == {"train_loss": [None, 2.5], "valid_score": [None, 0.25]}

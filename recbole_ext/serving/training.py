@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from recbole_ext import checkpoint
+from recbole_ext.curves import Curves
 
 
 @dataclass(frozen=True)
@@ -39,9 +40,9 @@ def read_run(path: str | os.PathLike) -> TrainingRun:
     best, file, newest = checkpoint.newest(path)
     state = newest if file == best else checkpoint.load(best)
     config: dict[str, Any] = state["config"]
-    curves = newest.get("curves") or {}  # of earlier versions: none
+    curves = Curves(newest.get("curves")).plain()
     return TrainingRun(
         state["model"], config["dataset"], config["valid_metric"],
         state["best_valid_score"] if state["best_valid_result"] else None, state["epoch"] + 1,
-        state["best_valid_result"], list(curves.get("train_loss") or ()), list(curves.get("valid_score") or ()),
+        state["best_valid_result"], curves["train_loss"], curves["valid_score"],
     )  # fmt: skip
