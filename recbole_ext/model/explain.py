@@ -71,23 +71,3 @@ def inputs_of(modules: Iterable[nn.Module]) -> Iterator[list[tuple[Any, tuple]]]
     finally:
         for handle in handles:
             handle.remove()
-
-
-def attention_of(model: Any, request: Any, item: Tensor, given: dict[str, Tensor]) -> Attention | None:
-    """The attention behind the score of an item, or None of models that this package does not know inside.
-
-    Args:
-        model: in evaluation.
-        request: an interaction with one row, as for scoring, with one event at least.
-        item: the id, [1].
-        given: features of the user, as for scoring.
-    """
-    from recbole_ext.model import BST, MEANTIME, LightSANs, bst_explain, lightsans_explain, meantime_explain
-
-    if isinstance(model, MEANTIME):
-        return meantime_explain.attention(model, request)
-    if isinstance(model, LightSANs):
-        return lightsans_explain.attention(model, request)
-    if isinstance(model, BST):
-        return bst_explain.attention(model, request, item, given)
-    return None

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from recbole_ext.data.times import seconds_per_unit
 from recbole_ext.errors import InputError
-from recbole_ext.model.explain import Attention, attention_of
+from recbole_ext.model import BST, MEANTIME, LightSANs, bst_explain, lightsans_explain, meantime_explain
+from recbole_ext.model.explain import Attention
 from recbole_ext.serving.explanation import Explanation
 from recbole_ext.serving.histories import Histories
 from recbole_ext.serving.values import as_text
@@ -44,7 +45,7 @@ def explain(
         wanted = int(scores.masked_fill(barred, -torch.inf).argmax()) + 1
     score = scores[wanted - 1]
     chosen = torch.tensor([wanted], device=recommender.config["device"])
-    attention = attention_of(recommender.model, recommender.request(_copied(batch)), chosen, given)
+    attention = _attention_of(recommender.model, recommender.request(_copied(batch)), chosen, given)
     kept = int(batch[asked.examples.length_field][0])
     if attention is not None:
         kept = len(attention.heads[0].weights) - bool(attention.behind)
@@ -213,3 +214,21 @@ def _use(attention: Attention | None) -> pd.DataFrame:
         for interest, weight in enumerate(weights, 1)
     ]
     return pd.DataFrame(rows, columns=["layer", "head", "interest", "weight"])
+
+
+def _attention_of(model: Any, request: Any, item: Tensor, given: dict[str, Tensor]) -> Attention | None:
+    """The attention behind the score of an item, or None of models that this package does not know inside.
+
+    Args:
+        model: in evaluation.
+        request: an interaction with one row, as for scoring, with one event at least.
+        item: the id, [1].
+        given: features of the user, as for scoring.
+    """
+    if isinstance(model, MEANTIME):
+        return meantime_explain.attention(model, request)
+    if isinstance(model, LightSANs):
+        return lightsans_explain.attention(model, request)
+    if isinstance(model, BST):
+        return bst_explain.attention(model, request, item, given)
+    return None
