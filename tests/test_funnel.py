@@ -35,6 +35,7 @@ def test_without_filters_the_log_tells_what_was_read_what_are_targets_and_the_sp
     path = write_events(many_events, RATED)
     assert lines_of("SASRec", None, data_path=path, load_col=COLUMNS) == [
         "Data: read 55 events of 10 users and 6 items",
+        "Data: timestamp from 1970-01-01 to 1970-01-01 (time_unit: s)",
         "Data: 45 of 55 events have a history and are targets, of 9 of 10 users",
         "Data: train has 27 targets of 9 users and 3 items",
         "Data: valid has 9 targets of 9 users and 1 items",

@@ -273,6 +273,7 @@ def test_the_log_says_what_each_file_gave(make_config, write_splits, caplog):
     lines = [record.getMessage() for record in caplog.records if record.getMessage().startswith("Data: ")]
     assert lines == [
         "Data: read 12 events of 4 users and 5 items",
+        "Data: timestamp from 1970-01-01 to 1970-01-01 (time_unit: s)",
         "Data: train has 3 targets of 2 users and 2 items",
         "Data: valid has 3 targets of 3 users and 1 items",
         "Data: test has 2 targets of 2 users and 1 items",
