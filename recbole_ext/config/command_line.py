@@ -1,6 +1,6 @@
-"""`--key=value` and `--key value` as a dictionary of texts."""
+"""`--key=value` and `--key value` as a dictionary of texts, and the options that a command has."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from recbole_ext.errors import InputError
@@ -34,3 +34,23 @@ def parse_arguments(argv: Sequence[str], strict: bool = True) -> dict[str, Any]:
             raise InputError(f"key '{key}' is given twice, as '{found[key]}' and as '{value}'; give it once.")
         found[key] = value
     return found
+
+
+def check_options(command: str, given: Mapping[str, Any], options: Sequence[str], needed: Mapping[str, str]) -> None:
+    """See to it that a command has the options that it was given, and was given those that it needs.
+
+    Args:
+        command: its name.
+        given: options and the texts of their values.
+        options: those that it has.
+        needed: of these, the ones that must have a text, and what that is, for the message.
+
+    Raises:
+        InputError: an option is unknown or missing.
+    """
+    unknown = [option for option in given if option not in options]
+    if unknown:
+        raise InputError(f"{command} has no option --{unknown[0]}; its options are --{', --'.join(options)}.")
+    for option, what in needed.items():
+        if not isinstance(given.get(option), str):
+            raise InputError(f"--{option} is missing; give it {what}.")

@@ -48,9 +48,10 @@ def setting_or_file(name: str) -> str:
         InputError: there is no such file, and a setting that is called nearly so.
     """
     own = properties_dir() / "setting" / f"{name.removesuffix('.yaml')}.yaml"
-    bare = not set(name) & {"/", os.sep, "\0"}
-    if not bare or os.path.exists(name) or own.is_file():
-        return str(own) if bare and not os.path.exists(name) else name
+    if set(name) & {"/", os.sep, "\0"} or os.path.exists(name):
+        return name
+    if own.is_file():
+        return str(own)
     settings = {path.stem.lower(): path.stem for path in sorted(own.parent.glob("*.yaml"))}
     near = difflib.get_close_matches(own.stem.lower(), settings, n=1, cutoff=0.7)
     if near:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from recbole_ext.config.command_line import check_options
 from recbole_ext.config.values import parse_literal
 from recbole_ext.errors import InputError
 from recbole_ext.serving.everyone import everyone
@@ -27,12 +28,7 @@ def recommend(given: dict[str, Any]) -> str:
     Raises:
         InputError: an option is unknown, missing or wrong.
     """
-    unknown = [option for option in given if option not in OPTIONS]
-    if unknown:
-        raise InputError(f"recommend has no option --{unknown[0]}; its options are --{', --'.join(OPTIONS)}.")
-    for option in ("checkpoint", "out"):
-        if not isinstance(given.get(option), str):
-            raise InputError(f"--{option} is missing; give it the name of a file.")
+    check_options("recommend", given, OPTIONS, {"checkpoint": "the name of a file", "out": "the name of a file"})
     values = {key: parse_literal(text) if isinstance(text, str) else text for key, text in given.items()}
     all_users = _truth(values, "all_users", False)
     if all_users == ("histories" in given):

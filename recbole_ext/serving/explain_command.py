@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from recbole_ext.config.command_line import check_options
 from recbole_ext.config.paths import writable_file
 from recbole_ext.config.values import parse_literal
 from recbole_ext.errors import InputError
@@ -33,12 +34,8 @@ def explain(given: dict[str, Any]) -> str:
     Raises:
         InputError: an option is unknown, missing or wrong.
     """
-    unknown = [option for option in given if option not in OPTIONS]
-    if unknown:
-        raise InputError(f"explain has no option --{unknown[0]}; its options are --{', --'.join(OPTIONS)}.")
-    for option, what in (("checkpoint", "the name of a file"), ("histories", "the name of a file"), ("user", "a user")):
-        if not isinstance(given.get(option), str):
-            raise InputError(f"--{option} is missing; give it {what}.")
+    needed = {"checkpoint": "the name of a file", "histories": "the name of a file", "user": "a user"}
+    check_options("explain", given, OPTIONS, needed)
     if "item" in given and not isinstance(given["item"], str):
         raise InputError("--item has no value; give it an item, or leave it out for the best one.")
     seen = parse_literal(given["exclude_seen"]) if isinstance(given.get("exclude_seen"), str) else True

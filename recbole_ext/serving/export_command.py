@@ -3,7 +3,7 @@
 import os
 from typing import Any
 
-from recbole_ext.errors import InputError
+from recbole_ext.config.command_line import check_options
 from recbole_ext.serving.exporting import export, target_file
 
 OPTIONS = ("checkpoint", "out", "device")
@@ -21,12 +21,7 @@ def export_model(given: dict[str, Any]) -> str:
     Raises:
         InputError: an option is unknown, missing or wrong.
     """
-    unknown = [option for option in given if option not in OPTIONS]
-    if unknown:
-        raise InputError(f"export has no option --{unknown[0]}; its options are --{', --'.join(OPTIONS)}.")
-    for option in ("checkpoint", "out"):
-        if not isinstance(given.get(option), str):
-            raise InputError(f"--{option} is missing; give it the name of a file.")
+    check_options("export", given, OPTIONS, {"checkpoint": "the name of a file", "out": "the name of a file"})
     out = target_file(given["out"])
     difference = export(given["checkpoint"], out, given.get("device", "cpu"))
     size = os.path.getsize(out) / 2**20
