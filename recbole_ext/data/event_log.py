@@ -71,15 +71,16 @@ class EventLogDataset(ExactTimeDataset):
         users, times = events[self.uid_field].numpy(), events[self.time_field].numpy()
         order = np.lexsort((times, users))  # stable: what happened at one time keeps the file's order
         width, kind, least = self.max_item_list_len, example_kind(self.config), self.config["min_history"]
+        shortest = 1 if least is None else least
         if self.config["history"] == "all":
             log = self._log(events, order)
-            return self.table(log, log, prefixes(users[order], width, 1 if least is None else least)), order
+            return self.table(log, log, prefixes(users[order], width, shortest)), order
         positive = self._positive(events)[order]
         if kind == "window" or not any(self._labels_count()):  # negative events are no examples of anything
             order, positive = order[positive], positive[positive]
         if kind == "window":
             log = self._log(events, order)
-            return self.table(log, log, prefixes(users[order], width, 1 if least is None else least)), order
+            return self.table(log, log, prefixes(users[order], width, shortest)), order
         kept = np.flatnonzero(positive)
         least = getattr(self.config.model_class, "min_history", 1) if least is None else least
         ranges = filtered_prefixes(users[order], times[order], kept, width, least)
