@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from recbole_ext.errors import InputError, SearchError
     from recbole_ext.model import BST, MEANTIME, MODELS, LightSANs
     from recbole_ext.quick_start import load_data_and_model, run_recbole
-    from recbole_ext.serving import Recommender, export
+    from recbole_ext.serving import Recommender
     from recbole_ext.stock import register
     from recbole_ext.trainer import get_trainer
     from recbole_ext.tuning import search
@@ -28,7 +28,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "BST", "MEANTIME", "MODELS", "Config", "EventLogDataset", "InputError", "LightSANs", "Recommender", "SearchError",
-    "create_dataset", "data_preparation", "export", "get_trainer", "load_data_and_model", "properties_file", "register",
+    "create_dataset", "data_preparation", "get_trainer", "load_data_and_model", "properties_file", "register",
     "run_recbole", "search",
 ]  # fmt: skip
 
@@ -37,7 +37,7 @@ _HOMES = {
     "properties_file": "config", "InputError": "errors", "SearchError": "errors",
     "EventLogDataset": "data", "create_dataset": "data", "data_preparation": "data", "get_trainer": "trainer",
     "load_data_and_model": "quick_start", "run_recbole": "quick_start", "search": "tuning",
-    "Recommender": "serving", "export": "serving", "register": "stock",
+    "Recommender": "serving", "register": "stock",
 }  # fmt: skip
 
 

@@ -60,12 +60,13 @@ def _ended(request: type[BaseException], more: str = "") -> int:
 
 
 def _run(argv: Sequence[str]) -> int:
-    from recbole_ext.config.command_line import parse_arguments
+    from recbole_ext.config.command_line import parse_arguments, truth
 
     keys = parse_arguments(argv)
     target = _json_file(keys.pop("json", None))
     files = _words(keys.pop("config_files", ""))
-    saved = _truth("saved", keys.pop("saved", True))
+    saved = truth(keys, "saved", True)
+    keys.pop("saved", None)
     resume = keys.pop("resume", None)
     dataset = keys.pop("dataset", None) or (None if resume else _dataset_of(files, keys))
 
@@ -143,15 +144,6 @@ def _words(text: Any) -> list[str]:
         return shlex.split(text)
     except (ValueError, AttributeError) as error:
         raise InputError(f"--config_files is {text!r}; it should be file names, separated by blanks.") from error
-
-
-def _truth(key: str, text: Any) -> bool:
-    from recbole_ext.config.values import parse_literal
-
-    value = parse_literal(text) if isinstance(text, str) else text
-    if not isinstance(value, bool):
-        raise InputError(f"--{key} is {text!r}; it should be True or False.")
-    return value
 
 
 def _dataset_of(files: Sequence[str], keys: dict[str, Any]) -> str:

@@ -1,6 +1,16 @@
-"""Numbers in sentences."""
+"""Numbers and names in sentences."""
+
+import difflib
+from collections.abc import Iterable
 
 
 def counted(number: int, noun: str) -> str:
     """`1 event`, `2,000 events`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that `name` was probably meant to be, in whatever case; None if none resembles it."""
+    folded = {one.lower(): one for one in sorted(known)}
+    near = difflib.get_close_matches(name.lower(), folded, n=1)
+    return folded[near[0]] if near else None

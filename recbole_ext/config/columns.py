@@ -1,11 +1,11 @@
 """Which columns of the atomic files are read: those that other keys name are added, contradictions are refused."""
 
-import difflib
 from typing import Any
 
 from recbole.utils import ModelType
 
 from recbole_ext.errors import InputError
+from recbole_ext.wording import nearest
 
 FIELDS = ("USER_ID_FIELD", "ITEM_ID_FIELD", "TIME_FIELD")  # of an event; sequential models need all three
 NAMING = (
@@ -46,9 +46,9 @@ def settle_columns(final: dict[str, Any], given: set[str], model_class: Any) -> 
         columns["inter"] = list(dict.fromkeys([*here, *missing]))
     elif missing:
         name, key = next(iter(missing.items()))
-        near = difflib.get_close_matches(name, sorted(anywhere), n=1, cutoff=0.7)
+        near = nearest(name, anywhere)
         if near and key not in FIELDS:
-            raise InputError(f"{key} names '{name}', which load_col does not list; did you mean '{near[0]}'?")
+            raise InputError(f"{key} names '{name}', which load_col does not list; did you mean '{near}'?")
         raise InputError(f"load_col lists {here} for the .inter file, without '{name}', which {key} names; add it.")
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from recbole_ext.config.values import parse_literal
 from recbole_ext.errors import InputError
 
 
@@ -54,3 +55,12 @@ def check_options(command: str, given: Mapping[str, Any], options: Sequence[str]
     for option, what in needed.items():
         if not isinstance(given.get(option), str):
             raise InputError(f"--{option} is missing; give it {what}.")
+
+
+def truth(given: Mapping[str, Any], option: str, default: bool) -> bool:
+    """What an option says that is True or False; `InputError` if it says something else."""
+    value = given.get(option, default)
+    value = parse_literal(value) if isinstance(value, str) else value
+    if not isinstance(value, bool):
+        raise InputError(f"--{option} is {given[option]!r}; it should be True or False.")
+    return value

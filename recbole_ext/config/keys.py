@@ -1,6 +1,5 @@
 """Which keys exist, and the sentence for those that do not."""
 
-import difflib
 import inspect
 import re
 import sys
@@ -12,6 +11,7 @@ import recbole
 from recbole.utils import argument_list
 
 from recbole_ext.config.schema import KINDS
+from recbole_ext.wording import nearest
 
 READS = re.compile(r"""config\[\s*["'](\w+)["']\s*\]|["'](\w+)["']\s+(?:not\s+)?in\s+(?:self\.)?config\b""")
 CORE = ("config", "data", "evaluator", "sampler", "trainer", "utils")  # RecBole's own folders that read keys
@@ -67,7 +67,6 @@ def unknown_key_sentence(key: str, known: Iterable[str], model: str) -> str:
     """One sentence that says that nothing reads `key`, and which key was probably meant."""
     if key in RENAMED:
         return f"key '{key}' is not read by RecBole or {model}; write {RENAMED[key]}."
-    folded = {name.lower(): name for name in sorted(known)}
-    near = difflib.get_close_matches(key.lower(), folded, n=1, cutoff=0.6)
-    hint = f"did you mean '{folded[near[0]]}'?" if near else "no known key resembles it."
+    near = nearest(key, known)
+    hint = f"did you mean '{near}'?" if near else "no known key resembles it."
     return f"key '{key}' is not read by RecBole or {model}; {hint} (allow_unknown: True lets keys of your own through.)"

@@ -1,6 +1,5 @@
 """From the name of a model to its class: ours first, then RecBole's."""
 
-import difflib
 import re
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import torch
 from recbole.utils import get_model
 
 from recbole_ext.errors import InputError
+from recbole_ext.wording import nearest
 
 FAMILIES = sorted(Path(recbole.__file__).parent.joinpath("model").glob("*_recommender"))
 
@@ -61,11 +61,10 @@ def _recbole_model(name: str, ours: list[str]) -> type:
         cause = error
     finally:
         torch.autograd.set_detect_anomaly(*before)
-    folded = {known.lower(): known for known in [*_recbole_names(), *ours]}
-    near = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.5)
+    near = nearest(name, [*_recbole_names(), *ours])
     if not ours:
-        raise InputError(f"RecBole has no model '{name}'{f'; it has {folded[near[0]]}' if near else ''}.") from cause
-    hint = f"did you mean '{folded[near[0]]}'?" if near else f"ours are {', '.join(ours)}."
+        raise InputError(f"RecBole has no model '{name}'{f'; it has {near}' if near else ''}.") from cause
+    hint = f"did you mean '{near}'?" if near else f"ours are {', '.join(ours)}."
     raise InputError(f"there is no model '{name}'; {hint}") from cause
 
 

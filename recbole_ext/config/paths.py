@@ -1,6 +1,5 @@
 """Where the property files of this package and the user's data sets lie, and where can be written."""
 
-import difflib
 import os
 import tempfile
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ import recbole
 from recbole_ext.config.values import read_yaml
 from recbole_ext.errors import InputError
 from recbole_ext.whole_file import unfinished
+from recbole_ext.wording import nearest
 
 ATOMIC = (".inter", ".user", ".item", ".kg", ".link", ".net")  # RecBole's files
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -52,10 +52,8 @@ def setting_or_file(name: str) -> str:
         return name
     if own.is_file():
         return str(own)
-    settings = {path.stem.lower(): path.stem for path in sorted(own.parent.glob("*.yaml"))}
-    near = difflib.get_close_matches(own.stem.lower(), settings, n=1, cutoff=0.7)
-    if near:
-        raise InputError(f"there is no file {name}, nor a setting of that name; did you mean '{settings[near[0]]}'?")
+    if near := nearest(own.stem, (path.stem for path in own.parent.glob("*.yaml"))):
+        raise InputError(f"there is no file {name}, nor a setting of that name; did you mean '{near}'?")
     return name
 
 

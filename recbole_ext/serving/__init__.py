@@ -1,6 +1,5 @@
 """From a checkpoint to recommendations, without the data set that the model was trained on."""
 
-from recbole_ext.serving.exporting import export
 from recbole_ext.serving.recommender import Recommender
 
-__all__ = ["Recommender", "export"]
+__all__ = ["Recommender"]

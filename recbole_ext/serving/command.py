@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from recbole_ext.config.command_line import check_options
+from recbole_ext.config.command_line import check_options, truth
 from recbole_ext.config.values import parse_literal
 from recbole_ext.errors import InputError
 from recbole_ext.serving.everyone import everyone
@@ -30,7 +30,7 @@ def recommend(given: dict[str, Any]) -> str:
     """
     check_options("recommend", given, OPTIONS, {"checkpoint": "the name of a file", "out": "the name of a file"})
     values = {key: parse_literal(text) if isinstance(text, str) else text for key, text in given.items()}
-    all_users = _truth(values, "all_users", False)
+    all_users = truth(given, "all_users", False)
     if all_users == ("histories" in given):
         raise InputError("give either --histories=FILE or --all_users.")
     if not all_users and "data_path" in given:
@@ -44,9 +44,9 @@ def recommend(given: dict[str, Any]) -> str:
     recommender = Recommender.load(given["checkpoint"], given.get("device"))
     options = {
         "k": values.get("k", 10),
-        "exclude_seen": _truth(values, "exclude_seen", True),
+        "exclude_seen": truth(given, "exclude_seen", True),
         "items": read_tokens(given["items"], "items") if "items" in given else None,
-        "show_progress": None if "show_progress" not in given else _truth(values, "show_progress", True),
+        "show_progress": None if "show_progress" not in given else truth(given, "show_progress", True),
     }
     if all_users:
         moved = {"data_path": given["data_path"]} if "data_path" in given else {}
@@ -70,10 +70,3 @@ def _written(recommender: Recommender, blocks: Any, out: str) -> str:
             rows += len(block)
             users += block[recommender.user_field].nunique()
     return f"{counted(rows, 'recommendation')} for {counted(users, 'user')}: {out}"
-
-
-def _truth(values: dict[str, Any], option: str, default: bool) -> bool:
-    value = values.get(option, default)
-    if not isinstance(value, bool):
-        raise InputError(f"--{option} is {value!r}; it should be True or False.")
-    return value

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from recbole_ext.config.command_line import check_options
+from recbole_ext.config.command_line import check_options, truth
 from recbole_ext.config.paths import writable_file
 from recbole_ext.config.values import parse_literal
 from recbole_ext.errors import InputError
@@ -38,9 +38,7 @@ def explain(given: dict[str, Any]) -> str:
     check_options("explain", given, OPTIONS, needed)
     if "item" in given and not isinstance(given["item"], str):
         raise InputError("--item has no value; give it an item, or leave it out for the best one.")
-    seen = parse_literal(given["exclude_seen"]) if isinstance(given.get("exclude_seen"), str) else True
-    if not isinstance(seen, bool):
-        raise InputError(f"--exclude_seen is {given['exclude_seen']!r}; it should be True or False.")
+    seen = truth(given, "exclude_seen", True)
     targets = {option: _target(option, given[option]) for option in FILES if option in given}
     suffix_of(given["histories"], SOURCES, "histories")
     recommender = Recommender.load(given["checkpoint"], given.get("device"))

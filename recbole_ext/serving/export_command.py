@@ -4,7 +4,8 @@ import os
 from typing import Any
 
 from recbole_ext.config.command_line import check_options
-from recbole_ext.serving.exporting import export, target_file
+from recbole_ext.serving.exporting import target_file
+from recbole_ext.serving.recommender import Recommender
 
 OPTIONS = ("checkpoint", "out", "device")
 
@@ -23,6 +24,6 @@ def export_model(given: dict[str, Any]) -> str:
     """
     check_options("export", given, OPTIONS, {"checkpoint": "the name of a file", "out": "the name of a file"})
     out = target_file(given["out"])
-    difference = export(given["checkpoint"], out, given.get("device", "cpu"))
+    difference = Recommender.load(given["checkpoint"], given.get("device", "cpu")).export(out)
     size = os.path.getsize(out) / 2**20
     return f"{out}: {size:.1f} MiB; largest difference from the model on random requests: {difference:.1e}"

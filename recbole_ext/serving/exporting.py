@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from recbole.data.interaction import Interaction
@@ -15,8 +15,10 @@ from recbole_ext.config.paths import writable_file
 from recbole_ext.data.times import seconds_per_unit
 from recbole_ext.errors import InputError
 from recbole_ext.serving.graph import INTEGER, Scores
-from recbole_ext.serving.recommender import Recommender
 from recbole_ext.whole_file import write_whole
+
+if TYPE_CHECKING:
+    from recbole_ext.serving.recommender import Recommender
 
 FORMAT = 1
 FACTS = "serving.json"  # inside the file
@@ -33,24 +35,6 @@ MEANING = {
 }
 
 
-def export(checkpoint: str | os.PathLike, path: str | os.PathLike, device: str | torch.device = "cpu") -> float:
-    """Write the scoring of a checkpoint's model as a program of `torch.export`; see `Recommender.export`.
-
-    Args:
-        checkpoint: of MEANTIME, LightSANs or BST.
-        path: the file to write, ending in `.pt2`.
-        device: where the program will run.
-
-    Returns:
-        the largest difference between scores of the program and of the model that was seen.
-
-    Raises:
-        InputError: the checkpoint cannot be read, or the model cannot be exported; no file is written.
-    """
-    target = target_file(path)
-    return write(Recommender.load(checkpoint, device), target)
-
-
 def target_file(path: Any) -> str:
     """The path of the file to write, after trying whether its folder lets us; `InputError` if it does not."""
     name = os.fspath(path) if isinstance(path, (str, os.PathLike)) else ""
@@ -59,7 +43,7 @@ def target_file(path: Any) -> str:
     return writable_file(name, "the exported model")
 
 
-def write(recommender: Recommender, path: str) -> float:
+def write(recommender: "Recommender", path: str) -> float:
     """Trace the model, write the program, read it back and compare it with the model; returns the largest difference.
 
     The file is there once the comparison has passed; else `InputError` says why, and what was there before stays.
@@ -74,7 +58,7 @@ def write(recommender: Recommender, path: str) -> float:
 
 
 @torch.no_grad()
-def _traced(scores: Scores, recommender: Recommender) -> Any:
+def _traced(scores: Scores, recommender: "Recommender") -> Any:
     generator = torch.Generator().manual_seed(0)
     # sizes that nothing else has: torch takes those that agree with a constant, and 1, for that constant
     example = _batch(scores, recommender, 3, min(4, scores.longest - scores.any_width), 5, generator)
@@ -97,7 +81,7 @@ def _traced(scores: Scores, recommender: Recommender) -> Any:
                          f"{reason}.") from error  # fmt: skip
 
 
-def _facts(scores: Scores, recommender: Recommender) -> dict[str, Any]:
+def _facts(scores: Scores, recommender: "Recommender") -> dict[str, Any]:
     """What a client needs beside the program, as plain values."""
     config, catalogue = recommender.config, recommender.catalogue
 
@@ -139,7 +123,7 @@ def _facts(scores: Scores, recommender: Recommender) -> dict[str, Any]:
 
 
 @torch.inference_mode()
-def _compared(program: Any, scores: Scores, recommender: Recommender) -> float:
+def _compared(program: Any, scores: Scores, recommender: "Recommender") -> float:
     """The largest difference between program and model on random requests; `InputError` if that is too much."""
     largest = 0.0
     for batch in _batches(scores, recommender):
@@ -157,7 +141,7 @@ def _compared(program: Any, scores: Scores, recommender: Recommender) -> float:
     return largest
 
 
-def _batches(scores: Scores, recommender: Recommender) -> Iterator[dict[str, Any]]:
+def _batches(scores: Scores, recommender: "Recommender") -> Iterator[dict[str, Any]]:
     generator = torch.Generator().manual_seed(1)
     count = recommender.model.n_items
     for rows in ROWS:
@@ -167,7 +151,7 @@ def _batches(scores: Scores, recommender: Recommender) -> Iterator[dict[str, Any
 
 
 def _batch(
-    scores: Scores, recommender: Recommender, rows: int, slots: int, candidates: int, generator: torch.Generator
+    scores: Scores, recommender: "Recommender", rows: int, slots: int, candidates: int, generator: torch.Generator
 ) -> dict[str, Any]:
     """Random requests as a client makes them, with histories of every length."""
     catalogue, device = recommender.catalogue, recommender.config["device"]
@@ -204,7 +188,7 @@ def _extremes(catalogue: Any, name: str) -> tuple[float, float]:
     return float(values.min()), float(values.max())
 
 
-def _eager(scores: Scores, recommender: Recommender, batch: dict[str, Any]) -> Tensor:
+def _eager(scores: Scores, recommender: "Recommender", batch: dict[str, Any]) -> Tensor:
     """What the recommender's way of scoring gives for the same requests, in lists as wide as in training."""
     model, catalogue, items = recommender.model, recommender.catalogue, batch["items"]
 

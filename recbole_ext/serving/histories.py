@@ -3,7 +3,6 @@
 N events, n users asked.
 """
 
-import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from logging import getLogger
@@ -20,7 +19,7 @@ from recbole_ext.data.ranges import Ranges
 from recbole_ext.data.times import FIRST_YEAR, LATEST_YEAR, check_span, year_of
 from recbole_ext.errors import InputError
 from recbole_ext.serving.values import Vocabulary, as_text, feature, numbers, seconds
-from recbole_ext.wording import counted
+from recbole_ext.wording import counted, nearest
 
 SHOWN = 5  # names in a message
 
@@ -148,7 +147,7 @@ class Reader:
         """Features of users are read where they are given: a column that is nearly called so may be meant."""
         spare = [str(name) for name in events if name not in self.columns()]
         for name in (name for name in self.user_features if name not in events):
-            for near in difflib.get_close_matches(name, spare, n=1, cutoff=0.7):
+            if near := nearest(name, spare):
                 getLogger().warning(f"histories: the column '{near}' is not read; the model's feature is '{name}'.")
 
     def _report_unknown(self, events: pd.DataFrame, unknown: np.ndarray) -> None:

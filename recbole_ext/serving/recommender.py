@@ -20,6 +20,7 @@ from recbole_ext.errors import InputError
 from recbole_ext.rebuild import build, class_of, config_of, device_named
 from recbole_ext.serving.explaining import explain
 from recbole_ext.serving.explanation import Explanation
+from recbole_ext.serving.exporting import target_file, write
 from recbole_ext.serving.histories import Histories, Reader
 from recbole_ext.serving.scoring import best, scorer_of
 from recbole_ext.serving.training import read_run
@@ -95,8 +96,6 @@ class Recommender:
         Raises:
             InputError: the model cannot be exported, or the file not be written; what was there before stays.
         """
-        from recbole_ext.serving.exporting import target_file, write  # it imports this module, for checkpoints
-
         return write(self, target_file(path))
 
     def recommend(
