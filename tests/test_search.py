@@ -85,11 +85,15 @@ def test_a_trial_that_fails_is_recorded_and_all_that_fail_are_an_error(cluster, 
 def test_an_algorithm_proposes_possible_points_and_goes_on_after_a_resumption(cluster, toy, name):
     pytest.importorskip(name)
     kernels = {"choice": [["day"], ["day", "position"]]}  # three or four, with the default sin and log
-    space = {"hidden_size": {"choice": [16, 24]}, "absolute_kernels": kernels}
+    rate = {"loguniform": [1e-4, 1e-1]}
+    space = {"hidden_size": {"choice": [16, 24]}, "absolute_kernels": kernels, "learning_rate": rate}
     del toy["hidden_size"]
+    Path("own.yaml").write_text("hidden_size: 24\nabsolute_kernels: [day]\n")
     asked = {"num_samples": 3, "search_alg": name, "scheduler": "none", "keep_checkpoints": 3, "argv": []}
-    found = search("MEANTIME", "toy", None, {**toy, "epochs": 1}, space, **asked)
+    found = search("MEANTIME", "toy", ["own.yaml"], {**toy, "epochs": 1}, space, **asked)
     assert [one["status"] for one in found["trials"]] == ["finished"] * 3
+    first = next(one["keys"] for one in found["trials"] if one["trial"] == 1)
+    assert first == {"hidden_size": 24, "absolute_kernels": ["day"], "learning_rate": 0.001}  # without a search
     chosen = [(one["keys"]["hidden_size"], len(one["keys"]["absolute_kernels"])) for one in found["trials"]]
     assert (16, 1) not in chosen  # three heads do not divide 16
     journal = Journal(found["folder"])

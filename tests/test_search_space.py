@@ -10,8 +10,8 @@ from recbole_ext.errors import InputError
 from recbole_ext.tuning import hyper_test
 from recbole_ext.tuning.options import Options, read_options
 from recbole_ext.tuning.plan import WhyNot
-from recbole_ext.tuning.points import check_values, default_samples, points
-from recbole_ext.tuning.searchers import decode
+from recbole_ext.tuning.points import check_values, default_samples, defaults, points
+from recbole_ext.tuning.searchers import decode, place
 from recbole_ext.tuning.space import check_space, read_space
 
 
@@ -115,8 +115,10 @@ def test_our_spaces_are_accepted_and_every_value_in_them_is_possible(model):
     domains = check_space(found, source, config)
     why_not = WhyNot(model, "ml-100k", {})
     check_values(domains, source, why_not, 0)
-    drawn = points(domains, 5, why_not, 0)
+    first = defaults(domains, config)
+    drawn = points(domains, 5, why_not, 0, first)
     assert len(drawn) == 5
+    assert drawn[0] == first == {key: config[key] for key in domains}
     for point in drawn:
         assert Config(model, "ml-100k", None, point, argv=[])["model"] == model
 
@@ -189,6 +191,27 @@ def test_a_grid_is_gone_through_with_draws_for_each_of_its_points(space):
     drawn = points(mixed, 2, possible, 0)
     assert len(drawn) == 12
     assert len({point["learning_rate"] for point in drawn}) == 12
+
+
+def test_points_begin_with_what_the_keys_are_without_a_search(space):
+    config = Config("MEANTIME", "ml-100k", argv=[])
+    domains = space({
+        "learning_rate": {"loguniform": [1e-4, 1e-2]}, "absolute_kernels": {"choice": [["day"], ["position", "day"]]},
+        "n_layers": {"randint": [1, 3]},
+    })  # fmt: skip
+    first = defaults(domains, config)
+    assert first == {"learning_rate": 0.001, "absolute_kernels": ["position", "day"], "n_layers": 2}
+    drawn = points(domains, 4, possible, 0, first)
+    assert drawn == [first, *points(domains, 3, possible, 0)]
+    assert decode(domains, place(domains, first)) == first
+    grid = space({"n_layers": {"grid": [1, 2]}, "learning_rate": {"loguniform": [1e-4, 1e-2]}})
+    drawn = points(grid, 2, possible, 0, defaults(grid, config))
+    assert drawn[2] == {"n_layers": 2, "learning_rate": 0.001}
+    assert len(drawn) == 4
+    # a point that the space does not have is not tried
+    for entry in ({"choice": [16, 32]}, {"quniform": [10, 70, 10]}):
+        assert defaults(space({"hidden_size": entry}), config) is None
+    assert defaults(space({"learning_rate": {"uniform": [0.01, 0.1]}}), config) is None
 
 
 def test_points_that_are_not_possible_are_left_out(space):

@@ -1,6 +1,5 @@
 """From a request to the best trial: `search` in Python, `recbole-ext tune` on the command line."""
 
-import difflib
 import os
 import tempfile
 from collections.abc import Sequence
@@ -17,11 +16,13 @@ from recbole_ext.tuning.journal import REQUEST, Journal
 from recbole_ext.tuning.keeper import start_keeper
 from recbole_ext.tuning.options import NAMES, read_options
 from recbole_ext.tuning.plan import Plan, compare, new_plan, stored_plan
+from recbole_ext.tuning.points import defaults
 from recbole_ext.tuning.progress import progress
 from recbole_ext.tuning.rows import Rows
 from recbole_ext.tuning.schedulers import scheduler
 from recbole_ext.tuning.searchers import adaptive, listed
 from recbole_ext.tuning.trial import Request, run_trial
+from recbole_ext.wording import nearest
 
 FOLDER = "tune_results"
 LOST_MACHINES = 3  # times that a trial is begun again because its process or its machine went away
@@ -60,8 +61,8 @@ def search(
     """
     for name in options:
         if name not in NAMES:
-            near = difflib.get_close_matches(name, NAMES, n=1)
-            raise InputError(f"search has no option '{name}'; {f'did you mean {near[0]}' if near else NAMES}.")
+            near = nearest(name, NAMES)
+            raise InputError(f"search has no option '{name}'; {f'did you mean {near}' if near else NAMES}.")
     given = read_options(options)
     more = bool(config_file_list or config_dict or argv or space)
     if not resume:
@@ -138,9 +139,12 @@ def _run(plan: Plan, journal: Journal, resume: bool) -> None:
             left = [(n, point) for n, point in enumerate(plan.points, 1) if n not in numbers]
             searcher, samples = listed(left, plan.mode), len(left)
         else:
-            first, path = max(numbers, default=0) + 1, journal.path(f"{plan.options.search_alg}.state")
-            asked = (plan.options.search_alg, plan.space, plan.why_not(), first, path, plan.mode, plan.config["seed"])
-            searcher, samples = adaptive(*asked), plan.total - len(numbers)
+            path, begin = journal.path(f"{plan.options.search_alg}.state"), defaults(plan.space, plan.config)
+            searcher = adaptive(
+                plan.options.search_alg, plan.space, plan.why_not(), max(numbers, default=0) + 1, path, plan.mode,
+                plan.config["seed"], begin,
+            )  # fmt: skip
+            samples = plan.total - len(numbers)
         keeper = start_keeper(journal.folder)
         trainable = tune.with_parameters(run_trial, request=request, data=plan.data, keeper=keeper)
         tuner = tune.Tuner(

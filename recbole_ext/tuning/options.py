@@ -28,7 +28,8 @@ class Options:
     """How a search is run.
 
     Attributes:
-        num_samples: random draws, for each point of the grid if there is one; 1 if everything is on a grid, else 20.
+        num_samples: points, the defaults included, for each point of the grid if there is one; 1 if everything is on a
+            grid, else 20.
         scheduler: what stops trials early, `asha`, `median` or `none`.
         search_alg: what proposes values, `random`, `optuna` or `hyperopt`.
         grace_period: epochs that no trial is stopped before.

@@ -101,7 +101,8 @@ def new_plan(model: Any, config: Config, space: Any, given: dict[str, Any]) -> P
     drawing.check_values(domains, source, why_not, seed)
     found = None
     if options.search_alg == "random":
-        found = drawing.points(domains, options.num_samples or 1, why_not, seed)
+        first = drawing.defaults(domains, config)
+        found = drawing.points(domains, options.num_samples or 1, why_not, seed, first)
     return Plan(model, config, keys, domains, options, found)
 
 

@@ -46,7 +46,13 @@ def default_samples(space: Space) -> int:
     return 1 if all(domain.way == "grid" for domain in space.values()) else 20
 
 
-def points(space: Space, samples: int, why_not: Check, seed: int) -> list[Point]:
+def defaults(space: Space, config: Any) -> Point | None:
+    """What the keys of a space are without a search, the point to beat; None if the space does not have it."""
+    point = {key: config[key] for key in space}
+    return point if all(domain.has(point[key]) for key, domain in space.items()) else None
+
+
+def points(space: Space, samples: int, why_not: Check, seed: int, first: Point | None = None) -> list[Point]:
     """Random points, for each combination on the grid; no point twice, and none that is not possible.
 
     Args:
@@ -54,6 +60,7 @@ def points(space: Space, samples: int, why_not: Check, seed: int) -> list[Point]
         samples: points for each combination of the keys with `grid`; fewer, if there are no more.
         why_not: says why a point is not possible.
         seed: the same seed gives the same points.
+        first: the point to begin with, where its combination on the grid comes up.
 
     Raises:
         InputError: no point is possible.
@@ -64,7 +71,9 @@ def points(space: Space, samples: int, why_not: Check, seed: int) -> list[Point]
     found, reason = [], ""
     for combination in itertools.product(*grid.values()):
         fixed, wanted, misses, seen = dict(zip(grid, combination, strict=True)), samples, 0, set()
-        for candidate in _candidates(rest, generator):
+        here = first is not None and all(first[key] == value for key, value in fixed.items())
+        begin = [{key: first[key] for key in rest}] if first is not None and here else []
+        for candidate in itertools.chain(begin, _candidates(rest, generator)):
             if not wanted or misses == TRIES:
                 break
             misses += 1

@@ -14,6 +14,7 @@ from recbole_ext.tuning.space import Space
 
 SCORE = "best_score"  # of a trial, up to the epoch it has come to
 TRIES = 200
+RANDOM = 5  # results from which an algorithm begins to propose: searches of these models are short
 
 
 class Listed:
@@ -114,6 +115,14 @@ def encode(space: Space) -> dict[str, Any]:
     return found
 
 
+def place(space: Space, point: Point) -> dict[str, Any]:
+    """A point in the terms of `encode`."""
+    return {
+        key: value if space[key].members is None else (space[key].members or ()).index(value)
+        for key, value in point.items()
+    }
+
+
 def decode(space: Space, proposal: dict[str, Any]) -> Point:
     """The values that a proposal in Ray's terms means."""
     from recbole_ext.tuning.space import rounded
@@ -130,24 +139,29 @@ def listed(points: list[tuple[int, Point]], mode: str) -> Any:
 
 
 def adaptive(
-    name: str, space: Space, why_not: Callable[[Point], str], first: int, path: str, mode: str, seed: int
-) -> Any:
-    """A searcher of Ray that lets Optuna (TPE) or HyperOpt (TPE) propose."""
+    name: str, space: Space, why_not: Callable[[Point], str], first: int, path: str, mode: str, seed: int,
+    begin: Point | None,
+) -> Any:  # fmt: skip
+    """A searcher of Ray that lets Optuna (TPE) or HyperOpt (TPE) propose, after the point to begin with."""
     inner: Any
+    known = None if begin is None else [place(space, begin)]
     if name == "optuna":
         import optuna
         from ray.tune.search.optuna import OptunaSearch
 
         logging.getLogger("optuna").setLevel(logging.ERROR)
-        sampler = optuna.samplers.TPESampler(seed=seed)
+        sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=RANDOM)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            inner = OptunaSearch(OptunaSearch.convert_search_space(encode(space)), SCORE, mode, sampler=sampler)
+            ways = OptunaSearch.convert_search_space(encode(space))
+            inner = OptunaSearch(ways, SCORE, mode, points_to_evaluate=known, sampler=sampler)
     else:
         from ray.tune.search.hyperopt import HyperOptSearch
 
         ways = HyperOptSearch.convert_search_space(encode(space))
-        inner = HyperOptSearch(ways, SCORE, mode, random_state_seed=seed % 2**31, n_initial_points=5)
+        inner = HyperOptSearch(
+            ways, SCORE, mode, points_to_evaluate=known, random_state_seed=seed % 2**31, n_initial_points=RANDOM
+        )
     return _for_ray(Adaptive)(inner, space, why_not, first, path, mode)
 
 

@@ -61,6 +61,13 @@ class Domain:
             return rounded(generator.uniform(low, high), low, high)
         return rounded(math.exp(generator.uniform(math.log(low), math.log(high))), low, high)
 
+    def has(self, value: Any) -> bool:
+        """Whether the value is one of those."""
+        if self.members is not None:
+            return value in self.members
+        low, high = self.values
+        return isinstance(value, numbers.Real) and low <= value <= high
+
     def as_plain(self) -> dict[str, list]:
         return {self.way: list(self.values)}
 
