@@ -10,7 +10,7 @@ import yaml
 from recbole_ext import InputError, SearchError, load_data_and_model, run_recbole, search
 from recbole_ext.cli import main
 from recbole_ext.tuning import resources
-from recbole_ext.tuning.journal import Journal
+from recbole_ext.tuning.journal import CUT_SHORT, Journal
 from recbole_ext.tuning.options import Options
 from recbole_ext.tuning.resources import of_a_trial
 from recbole_ext.tuning.schedulers import grace_period, scheduler
@@ -81,8 +81,8 @@ def test_a_trial_that_fails_is_recorded_and_all_that_fail_are_an_error(cluster, 
     assert "Traceback" not in told
 
 
-@pytest.mark.parametrize("name", ["optuna", "hyperopt"])
-def test_an_algorithm_proposes_possible_points_and_goes_on_after_a_resumption(cluster, toy, name):
+@pytest.mark.parametrize("name", ["random", "optuna", "hyperopt"])
+def test_points_are_possible_and_a_resumption_goes_on_with_what_is_missing(cluster, toy, name):
     pytest.importorskip(name)
     kernels = {"choice": [["day"], ["day", "position"]]}  # three or four, with the default sin and log
     rate = {"loguniform": [1e-4, 1e-1]}
@@ -97,11 +97,16 @@ def test_an_algorithm_proposes_possible_points_and_goes_on_after_a_resumption(cl
     chosen = [(one["keys"]["hidden_size"], len(one["keys"]["absolute_kernels"])) for one in found["trials"]]
     assert (16, 1) not in chosen  # three heads do not divide 16
     journal = Journal(found["folder"])
-    lines = Path(journal.path("trials.jsonl")).read_text().splitlines()
-    Path(journal.path("trials.jsonl")).write_text(lines[0] + "\n")
-    again = search("MEANTIME", resume=found["folder"], argv=[])
-    assert again["trials"][0] == json.loads(lines[0])
-    assert len({one["trial"] for one in again["trials"]}) == 3
+    lines = [json.loads(line) for line in Path(journal.path("trials.jsonl")).read_text().splitlines()]
+    lines[1] |= {"status": "stopped", "reason": CUT_SHORT}
+    Path(journal.path("trials.jsonl")).write_text("".join(json.dumps(line) + "\n" for line in lines[:2]))
+    again = search("MEANTIME", resume=found["folder"], argv=[])["trials"]
+    assert again[:2] == lines[:2]
+    assert len({one["trial"] for one in again}) == len(again) == 4
+    (repeated,) = [one for one in again if one["repeats"] is not None]
+    assert (repeated["repeats"], repeated["keys"]) == (lines[1]["trial"], lines[1]["keys"])
+    assert (repeated["status"], repeated["best_score"]) == ("finished", lines[1]["best_score"])
+    assert search("MEANTIME", resume=found["folder"], argv=[])["trials"] == again  # nothing is left
 
 
 # ---------------------------------------------------------------- refused before Ray is started

@@ -11,11 +11,12 @@ import pytest
 from recbole_ext import Config, SearchError
 from recbole_ext.errors import InputError
 from recbole_ext.tuning import figures, results
-from recbole_ext.tuning.journal import Journal, checkpoint_name, ranked
+from recbole_ext.tuning.journal import CUT_SHORT, Journal, checkpoint_name, ranked
 from recbole_ext.tuning.keeper import Keeper
 from recbole_ext.tuning.page import page
 from recbole_ext.tuning.points import points
 from recbole_ext.tuning.progress import Progress
+from recbole_ext.tuning.remaining import remaining
 from recbole_ext.tuning.rows import Rows, short, shortened
 from recbole_ext.tuning.space import Domain, check_space, read_space
 
@@ -38,6 +39,27 @@ def journal(tmp_path):
 
 
 # ---------------------------------------------------------------- journal
+
+
+def test_what_remains_are_trials_not_begun_and_those_whose_time_was_up_once_more():
+    drawn = [{"n_layers": n} for n in range(1, 5)]
+    listed, proposed = SimpleNamespace(total=4, points=drawn), SimpleNamespace(total=4, points=None)
+    assert remaining(listed, []).setups == [{"number": n, "keys": keys} for n, keys in enumerate(drawn, 1)]
+    assert (remaining(proposed, []).setups, remaining(proposed, []).count, remaining(proposed, []).next) == ([], 4, 1)
+
+    ended = [record(1, 0.1), record(3, 0.3, "stopped", CUT_SHORT), record(2, None, "failed", "diverged.")]
+    once_more = {"keys": {"n_layers": 3}, "repeats": 3}
+    left = remaining(listed, ended)
+    assert left.setups == [{"number": 5, **once_more}, {"number": 4, "keys": {"n_layers": 4}}]
+    assert (left.count, left.ended) == (2, [ended[0], ended[2]])
+    left = remaining(proposed, ended)
+    assert (left.setups, left.count, left.next) == ([{"number": 4, **once_more}], 2, 5)
+
+    # the repetition was cut short, too, and then came to its end
+    ended += [record(4, 0.4), {**record(5, 0.3, "stopped", CUT_SHORT), **once_more}]
+    assert remaining(listed, ended).setups == [{"number": 6, "keys": {"n_layers": 3}, "repeats": 5}]
+    ended.append({**record(6, 0.5), "repeats": 5})
+    assert (remaining(listed, ended).setups, remaining(listed, ended).count) == ([], 0)
 
 
 def test_a_record_that_a_crash_cut_short_is_none_and_the_next_one_is_whole(journal):

@@ -18,6 +18,7 @@ from recbole_ext.tuning.options import NAMES, read_options
 from recbole_ext.tuning.plan import Plan, compare, new_plan, stored_plan
 from recbole_ext.tuning.points import defaults
 from recbole_ext.tuning.progress import progress
+from recbole_ext.tuning.remaining import remaining
 from recbole_ext.tuning.rows import Rows
 from recbole_ext.tuning.schedulers import scheduler
 from recbole_ext.tuning.searchers import adaptive, listed
@@ -118,8 +119,8 @@ def _run(plan: Plan, journal: Journal, resume: bool) -> None:
     from ray import cloudpickle, tune
 
     ended = journal.records()
-    numbers = {record["trial"] for record in ended}
-    if resume and len(numbers) >= plan.total:
+    left = remaining(plan, ended)
+    if resume and not left.count:
         return
     size = len(cloudpickle.dumps(plan.data))
     with (
@@ -133,25 +134,24 @@ def _run(plan: Plan, journal: Journal, resume: bool) -> None:
         keys["use_gpu"] = "GPU" in each
         request = Request(plan.model, plan.config.dataset, keys, max(1, int(each["CPU"])))
         epochs, budget = plan.config["epochs"], plan.options.time_budget
-        rows = Rows(plan.total, plan.config["valid_metric"], plan.mode == "max", epochs, plan.space)
+        total = len(ended) + left.count
+        rows = Rows(total, plan.config["valid_metric"], plan.mode == "max", epochs, plan.space)
         watch = progress(journal.folder, rows, plan.options.keep_checkpoints, budget)
         if plan.points is not None:
-            left = [(n, point) for n, point in enumerate(plan.points, 1) if n not in numbers]
-            searcher, samples = listed(left, plan.mode), len(left)
+            searcher = listed(left.setups, plan.mode)
         else:
             path, begin = journal.path(f"{plan.options.search_alg}.state"), defaults(plan.space, plan.config)
             searcher = adaptive(
-                plan.options.search_alg, plan.space, plan.why_not(), max(numbers, default=0) + 1, path, plan.mode,
+                plan.options.search_alg, plan.space, plan.why_not(), left.next, left.setups, path, plan.mode,
                 plan.config["seed"], begin,
             )  # fmt: skip
-            samples = plan.total - len(numbers)
         keeper = start_keeper(journal.folder)
         trainable = tune.with_parameters(run_trial, request=request, data=plan.data, keeper=keeper)
         tuner = tune.Tuner(
             tune.with_resources(trainable, each),
             tune_config=tune.TuneConfig(
-                num_samples=samples, search_alg=searcher,
-                scheduler=scheduler(plan.options, epochs, plan.mode, ended),
+                num_samples=left.count, search_alg=searcher,
+                scheduler=scheduler(plan.options, epochs, plan.mode, left.ended),
                 max_concurrent_trials=plan.options.max_concurrent, time_budget_s=budget, reuse_actors=True,
             ),
             run_config=tune.RunConfig(

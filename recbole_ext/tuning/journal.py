@@ -20,6 +20,7 @@ from recbole_ext.errors import InputError
 from recbole_ext.whole_file import write_whole
 
 REQUEST, TRIALS, CHECKPOINTS = "search.yaml", "trials.jsonl", "checkpoints"
+CUT_SHORT = "the time budget was used up."  # the reason of a trial that nothing else ended
 Record = dict[str, Any]
 
 
@@ -32,8 +33,8 @@ class Journal:
     """Reads and writes the folder of a search.
 
     A record has `trial` (its number, from 1), `status` (`finished`, `stopped` early, or `failed`), `reason`, `keys`,
-    `best_score`, `best_epoch`, `best_metrics`, `epochs`, `seconds`, `machine`, `node` (as Ray has it) and `curve`:
-    [epoch, score, loss] of each validation.
+    `best_score`, `best_epoch`, `best_metrics`, `epochs`, `seconds`, `machine`, `node` (as Ray has it), `curve`:
+    [epoch, score, loss] of each validation, and `repeats`: the number of the trial whose time was up, or None.
     """
 
     def __init__(self, folder: str):

@@ -6,7 +6,7 @@ import time
 from functools import cache
 from typing import Any, TextIO
 
-from recbole_ext.tuning.journal import Journal, Record, ranked
+from recbole_ext.tuning.journal import CUT_SHORT, Journal, Record, ranked
 from recbole_ext.tuning.rows import Rows
 
 CURSOR_UP, CLEAR = "\x1b[{}A", "\x1b[J"
@@ -75,7 +75,7 @@ class Progress:
             return
         for record in list(self.running.values()):
             if record["best_score"] is not None:
-                record.update(status="stopped", reason="the time budget was used up.")
+                record.update(status="stopped", reason=CUT_SHORT)
                 self._end(record)
 
     # ------------------------------------------------------------------ records
@@ -119,6 +119,7 @@ def _fresh(setup: dict[str, Any]) -> Record:
     return {
         "trial": setup["number"], "status": "running", "reason": "", "keys": setup["keys"], "best_score": None,
         "best_epoch": None, "best_metrics": {}, "epochs": 0, "seconds": 0.0, "machine": "", "node": "", "curve": [],
+        "repeats": setup.get("repeats"),
     }  # fmt: skip
 
 

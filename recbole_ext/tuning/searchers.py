@@ -13,6 +13,7 @@ from recbole_ext.tuning.points import Check, Point
 from recbole_ext.tuning.space import Space
 
 SCORE = "best_score"  # of a trial, up to the epoch it has come to
+Setup = dict[str, Any]
 TRIES = 200
 RANDOM = 5  # results from which an algorithm begins to propose: searches of these models are short
 
@@ -21,21 +22,18 @@ class Listed:
     """Proposes the points of a list, one after the other.
 
     Args:
-        points: numbers of trials and their points.
+        setups: what the trials are to get: `number`, `keys`, and `repeats` if it does an earlier one again.
     """
 
-    def __init__(self, points: list[tuple[int, Point]], mode: str):
+    def __init__(self, setups: list[Setup], mode: str):
         super().__init__(metric=SCORE, mode=mode)  # type: ignore[call-arg]
-        self.points = list(points)
+        self.setups = list(setups)
 
     def set_search_properties(self, metric, mode, config, **spec) -> bool:
         return True  # they are known
 
     def suggest(self, trial_id: str) -> Any:
-        if not self.points:
-            return type(self).FINISHED  # type: ignore[attr-defined]
-        number, keys = self.points.pop(0)
-        return {"number": number, "keys": keys}
+        return self.setups.pop(0) if self.setups else type(self).FINISHED  # type: ignore[attr-defined]
 
     def on_trial_complete(self, trial_id, result=None, error=False) -> None:
         pass
@@ -55,12 +53,14 @@ class Adaptive:
         space: keys and domains.
         why_not: says why a point is not possible; then the algorithm hears of a failure and is asked again.
         first: number of the next trial.
+        again: what trials are to get that are done again, before the algorithm is asked.
         path: where the algorithm's state is kept, for a search that is resumed.
     """
 
-    def __init__(self, inner: Any, space: Space, why_not: Check, first: int, path: str, mode: str):
+    def __init__(self, inner: Any, space: Space, why_not: Check, first: int, again: list[Setup], path: str, mode: str):
         super().__init__(metric=SCORE, mode=mode)  # type: ignore[call-arg]
         self.inner, self.space, self.why_not, self.number, self.path = inner, space, why_not, first, path
+        self.again = list(again)
         if os.path.exists(path):
             inner.restore(path)
 
@@ -68,6 +68,8 @@ class Adaptive:
         return True
 
     def suggest(self, trial_id: str) -> Any:
+        if self.again:
+            return self.again.pop(0)
         for attempt in range(TRIES):
             name = f"{trial_id}-{attempt}" if attempt else trial_id
             proposal = self.inner.suggest(name)
@@ -88,7 +90,9 @@ class Adaptive:
 
     def on_trial_complete(self, trial_id, result=None, error=False) -> None:
         failed = error or not result or SCORE not in result
-        name = self.names.pop(trial_id, trial_id)
+        name = self.names.pop(trial_id, None)
+        if name is None:  # one that was done again
+            return
         self.inner.on_trial_complete(name, None if failed else {SCORE: result[SCORE]}, error=failed)
         with contextlib.suppress(pickle.PicklingError, AttributeError, TypeError):
             self.inner.save(self.path)
@@ -133,14 +137,14 @@ def decode(space: Space, proposal: dict[str, Any]) -> Point:
     }
 
 
-def listed(points: list[tuple[int, Point]], mode: str) -> Any:
+def listed(setups: list[Setup], mode: str) -> Any:
     """A searcher of Ray for points that are known."""
-    return _for_ray(Listed)(points, mode)
+    return _for_ray(Listed)(setups, mode)
 
 
 def adaptive(
-    name: str, space: Space, why_not: Callable[[Point], str], first: int, path: str, mode: str, seed: int,
-    begin: Point | None,
+    name: str, space: Space, why_not: Callable[[Point], str], first: int, again: list[Setup], path: str, mode: str,
+    seed: int, begin: Point | None,
 ) -> Any:  # fmt: skip
     """A searcher of Ray that lets Optuna (TPE) or HyperOpt (TPE) propose, after the point to begin with."""
     inner: Any
@@ -162,7 +166,7 @@ def adaptive(
         inner = HyperOptSearch(
             ways, SCORE, mode, points_to_evaluate=known, random_state_seed=seed % 2**31, n_initial_points=RANDOM
         )
-    return _for_ray(Adaptive)(inner, space, why_not, first, path, mode)
+    return _for_ray(Adaptive)(inner, space, why_not, first, again, path, mode)
 
 
 @cache
