@@ -121,11 +121,14 @@ def test_what_clients_cannot_bring_and_what_is_not_ours_is_refused(asked, with_f
     }
     with pytest.raises(InputError, match="column 'length' is discretised, which clients cannot bring"):
         asked("BST", data_path=with_features, **cut).export("model.pt2")
+    other = asked("SASRec")
     with pytest.raises(InputError, match="SASRec cannot be exported; the models that can are MEANTIME, LightSANs, BST"):
-        asked("SASRec").export("model.pt2")
+        other.export("model.pt2")
     for path in ("model", "model.onnx", ".pt2", 3, ""):
         with pytest.raises(InputError, match="it should be the name of a file that ends in .pt2"):
-            asked("SASRec").export(path)
+            other.export(path)
+    with pytest.raises(InputError, match="there is no checkpoint nowhere.pth"):
+        Recommender.load("nowhere.pth").export("model.pt2")
     assert not Path("model.pt2").exists()
 
 

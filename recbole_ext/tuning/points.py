@@ -71,8 +71,9 @@ def points(space: Space, samples: int, why_not: Check, seed: int, first: Point |
     found, reason = [], ""
     for combination in itertools.product(*grid.values()):
         fixed, wanted, misses, seen = dict(zip(grid, combination, strict=True)), samples, 0, set()
-        here = first is not None and all(first[key] == value for key, value in fixed.items())
-        begin = [{key: first[key] for key in rest}] if first is not None and here else []
+        begin = []
+        if first is not None and all(first[key] == value for key, value in fixed.items()):
+            begin = [{key: first[key] for key in rest}]
         for candidate in itertools.chain(begin, _candidates(rest, generator)):
             if not wanted or misses == TRIES:
                 break
