@@ -16,7 +16,6 @@ from recbole_ext.tuning.journal import REQUEST, Journal
 from recbole_ext.tuning.keeper import start_keeper
 from recbole_ext.tuning.options import NAMES, read_options
 from recbole_ext.tuning.plan import Plan, compare, new_plan, stored_plan
-from recbole_ext.tuning.points import defaults
 from recbole_ext.tuning.progress import progress
 from recbole_ext.tuning.remaining import remaining
 from recbole_ext.tuning.rows import Rows
@@ -140,11 +139,7 @@ def _run(plan: Plan, journal: Journal, resume: bool) -> None:
         if plan.points is not None:
             searcher = listed(left.setups, plan.mode)
         else:
-            path, begin = journal.path(f"{plan.options.search_alg}.state"), defaults(plan.space, plan.config)
-            searcher = adaptive(
-                plan.options.search_alg, plan.space, plan.why_not(), left.next, left.setups, path, plan.mode,
-                plan.config["seed"], begin,
-            )  # fmt: skip
+            searcher = adaptive(plan, left, journal.path(f"{plan.options.search_alg}.state"))
         keeper = start_keeper(journal.folder)
         trainable = tune.with_parameters(run_trial, request=request, data=plan.data, keeper=keeper)
         tuner = tune.Tuner(

@@ -5,11 +5,12 @@ import logging
 import os
 import pickle
 import warnings
-from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from recbole_ext.tuning.points import Check, Point
+from recbole_ext.tuning.plan import Plan
+from recbole_ext.tuning.points import Check, Point, defaults
+from recbole_ext.tuning.remaining import Remaining
 from recbole_ext.tuning.space import Space
 
 SCORE = "best_score"  # of a trial, up to the epoch it has come to
@@ -142,14 +143,19 @@ def listed(setups: list[Setup], mode: str) -> Any:
     return _for_ray(Listed)(setups, mode)
 
 
-def adaptive(
-    name: str, space: Space, why_not: Callable[[Point], str], first: int, again: list[Setup], path: str, mode: str,
-    seed: int, begin: Point | None,
-) -> Any:  # fmt: skip
-    """A searcher of Ray that lets Optuna (TPE) or HyperOpt (TPE) propose, after the point to begin with."""
+def adaptive(plan: Plan, left: Remaining, path: str) -> Any:
+    """A searcher of Ray that lets Optuna (TPE) or HyperOpt (TPE) propose, after the point to begin with.
+
+    Args:
+        plan: of the search.
+        left: what of it is still to be done.
+        path: where the algorithm's state is kept.
+    """
+    space, mode, seed = plan.space, plan.mode, plan.config["seed"]
+    begin = defaults(space, plan.config)
     inner: Any
     known = None if begin is None else [place(space, begin)]
-    if name == "optuna":
+    if plan.options.search_alg == "optuna":
         import optuna
         from ray.tune.search.optuna import OptunaSearch
 
@@ -166,7 +172,7 @@ def adaptive(
         inner = HyperOptSearch(
             ways, SCORE, mode, points_to_evaluate=known, random_state_seed=seed % 2**31, n_initial_points=RANDOM
         )
-    return _for_ray(Adaptive)(inner, space, why_not, first, again, path, mode)
+    return _for_ray(Adaptive)(inner, space, plan.why_not(), left.next, left.setups, path, mode)
 
 
 @cache
