@@ -89,7 +89,7 @@ def _tune(argv: Sequence[str]) -> int:
     options = {name: keys.pop(name) for name in (*NAMES, "space", "storage_path", "resume") if name in keys}
     resume = options.pop("resume", False)
     model, dataset = keys.pop("model", None), keys.pop("dataset", None)
-    if dataset is None and (keys or files or not resume):
+    if dataset is None and not resume:
         dataset = _dataset_of(files, keys)
 
     from recbole_ext.report import publish

@@ -38,7 +38,7 @@ given are settled; the search space changes the others.
   --address=auto           use the Ray cluster that this machine belongs to
   --storage_path=FOLDER    where the search gets its folder (tune_results)
   --keep_checkpoints=K     of the K best trials (1)
-  --resume[=FOLDER]        continue the newest search of this model and data set, or that one
+  --resume[=FOLDER]        continue that search, or the newest one (of --model and --dataset, if given)
   --json=FILE --config_files="A B" --data_path=FOLDER --any_key=value   as without tune
 
 Its folder gets best.yaml (for --config_files), trials.csv, report.html and checkpoints/.

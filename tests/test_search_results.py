@@ -4,9 +4,11 @@ import csv
 import io
 import os
 import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import yaml
 
 from recbole_ext import Config, SearchError
 from recbole_ext.errors import InputError
@@ -170,6 +172,22 @@ def test_the_best_epoch_is_the_one_whose_checkpoint_is_kept_the_last_of_equals(w
     assert (found["best_score"], found["best_epoch"]) == (0.3, 3)
 
 
+def test_a_trial_that_the_scheduler_ends_says_so(watch, journal):
+    seen = watch()
+    for number, epochs in ((1, 1), (2, seen.rows.epochs)):
+        tell(seen, number, *[0.1] * epochs)
+        seen.on_trial_complete(1, [], a_trial(number))
+    found = [(one["status"], one["reason"]) for one in journal.records()]
+    assert found == [("stopped", "it was behind the others."), ("finished", "")]
+
+
+def test_every_key_of_a_file_has_a_line_of_its_own(journal):
+    values = {"a": 1, "b": [1e-5, "x: y"], "c": {"d": {"choice": [[1], [2]]}}, "e": None}
+    text = Path(journal.write_yaml("some.yaml", values, "# first\n")).read_text()
+    assert text == "# first\na: 1\nb: [1.0e-05, 'x: y']\nc:\n  d:\n    choice:\n    - [1]\n    - [2]\ne: null\n"
+    assert yaml.safe_load(text) == values
+
+
 def test_trials_that_run_when_the_time_is_up_count_as_far_as_they_came(watch, journal):
     interrupted = watch(budget=1000)
     tell(interrupted, 1, 0.1)
@@ -190,6 +208,14 @@ def test_the_table_fits_the_terminal_and_shows_the_best_first(watch):
     assert "21  running" in lines[1]
     assert "20  finished" in lines[2]
     assert lines[-1].startswith("20 of 30 trials ended, 1 running; best NDCG@5 0.…")
+
+
+def test_few_keys_have_whole_names_and_a_row_has_their_values_unless_it_failed(searched):
+    space = {key: searched[0][key] for key in ("learning_rate", "hidden_dropout_prob")}
+    rows, one = Rows(13, "NDCG@10", True, 150, space), {**record(1, 0.1), "keys": {"learning_rate": 0.125}}
+    assert rows.head().split()[-2:] == ["learning_rate", "hidden_dropout_prob"]
+    assert "0.125" in rows.row({**one, "status": "stopped", "reason": CUT_SHORT})
+    assert rows.row({**one, "status": "failed", "reason": "too little memory"}).endswith("too little memory")
 
 
 def test_columns_of_the_table_are_as_wide_as_their_values_and_have_the_keys_for_names(searched):

@@ -1,6 +1,8 @@
 """Search spaces: reading, checking before anything starts, and drawing points that are possible."""
 
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -106,6 +108,22 @@ def test_keys_that_are_given_leave_the_space(space):
     assert set(space(entries, n_layers=2)) == {"learning_rate"}
     with pytest.raises(InputError, match="every key of the search space is given already"):
         space({"n_layers": {"choice": [1, 2]}}, n_layers=2)
+
+
+def test_every_value_of_the_space_in_the_documentation_is_possible(tmp_path):
+    text = (Path(__file__).parents[1] / "docs" / "search.md").read_text(encoding="utf-8")
+    (example,) = re.findall("```yaml\n(.*?)```", text, re.DOTALL)
+    (tmp_path / "own.yaml").write_text(example)
+    domains = check_space(*read_space(tmp_path / "own.yaml", "MEANTIME"), Config("MEANTIME", "ml-100k", argv=[]))
+    assert {domain.way for domain in domains.values()} >= {
+        "loguniform",
+        "uniform",
+        "quniform",
+        "randint",
+        "choice",
+        "grid",
+    }
+    check_values(domains, "docs/search.md", WhyNot("MEANTIME", "ml-100k", {}), 0)
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -11,6 +11,7 @@ from typing import Any
 from recbole_ext.config import Config
 from recbole_ext.config.paths import absolute, writable_dir
 from recbole_ext.errors import InputError
+from recbole_ext.stopping import Terminated
 from recbole_ext.tuning import resources, results
 from recbole_ext.tuning.journal import REQUEST, Journal
 from recbole_ext.tuning.keeper import start_keeper
@@ -58,6 +59,7 @@ def search(
     Raises:
         InputError: the request cannot be carried out as it stands; nothing has been started.
         SearchError: no trial came to a result.
+        KeyboardInterrupt, Terminated: the process was asked to end (SIGINT, SIGTERM); carries the folder to resume.
     """
     for name in options:
         if name not in NAMES:
@@ -70,13 +72,19 @@ def search(
     else:
         journal = Journal(_find(resume, storage_path, model, dataset))
         if more:  # the same request again is welcome
-            compare(journal, Config(model, dataset, config_file_list, config_dict, argv), space)
+            begun = journal.request()
+            known = model or begun["model"], dataset or begun["dataset"]
+            where = {key: begun["keys"][key] for key in ("data_path",) if key in begun["keys"]}
+            compare(journal, Config(*known, config_file_list, {**where, **(config_dict or {})}, argv), space)
         plan = stored_plan(journal, model, dataset, given)
     resources.check_installed(plan.options)
     if not resume:
         journal = Journal(_new_folder(storage_path, plan))
-    _run(plan, journal, bool(resume))
-    return results.finish(plan, journal)
+    try:
+        _run(plan, journal, bool(resume))
+        return results.finish(plan, journal)
+    except (KeyboardInterrupt, Terminated) as end:
+        raise type(end)(*[journal.folder] if journal.begun() else []) from end
 
 
 def _new_folder(storage_path: str, plan: Plan) -> str:
@@ -120,6 +128,7 @@ def _run(plan: Plan, journal: Journal, resume: bool) -> None:
     ended = journal.records()
     left = remaining(plan, ended)
     if resume and not left.count:
+        print(f"all {len(ended)} trials of the search in {journal.folder} have ended", flush=True)
         return
     size = len(cloudpickle.dumps(plan.data))
     with (
@@ -128,7 +137,8 @@ def _run(plan: Plan, journal: Journal, resume: bool) -> None:
     ):
         if not resume:
             journal.begin(plan.as_plain())
-        print(f"{'resuming' if resume else 'starting'} the search in {journal.folder}", flush=True)
+        so_far = f"; {len(ended)} trials have ended, {left.count} are left" if resume else ""
+        print(f"{'resuming' if resume else 'starting'} the search in {journal.folder}{so_far}", flush=True)
         keys = {key: value for key, value in plan.keys.items() if key not in ("gpu_id", "use_gpu")}
         keys["use_gpu"] = "GPU" in each
         request = Request(plan.model, plan.config.dataset, keys, max(1, int(each["CPU"])))

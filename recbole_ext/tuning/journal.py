@@ -21,6 +21,7 @@ from recbole_ext.whole_file import write_whole
 
 REQUEST, TRIALS, CHECKPOINTS = "search.yaml", "trials.jsonl", "checkpoints"
 CUT_SHORT = "the time budget was used up."  # the reason of a trial that nothing else ended
+BEHIND = "it was behind the others."  # of one that the scheduler ended
 Record = dict[str, Any]
 
 
@@ -47,14 +48,18 @@ class Journal:
 
     def begin(self, request: dict[str, Any]) -> None:
         """Write down what is asked for; `InputError` if the folder holds a search already."""
-        if os.path.exists(self.path(REQUEST)):
+        if self.begun():
             raise InputError(f"{self.folder} holds a search already; continue it with --resume={self.folder}.")
         writable_dir(self.path(CHECKPOINTS), "the search")
         self.write_yaml(REQUEST, request)
 
+    def begun(self) -> bool:
+        """Whether the folder holds a search."""
+        return os.path.isfile(self.path(REQUEST))
+
     def request(self) -> dict[str, Any]:
         """What was asked for; `InputError` if the folder holds no search."""
-        if not os.path.isfile(self.path(REQUEST)):
+        if not self.begun():
             raise InputError(f"there is no search to resume in {self.folder}: it has no {REQUEST}.")
         found = read_yaml(self.path(REQUEST))
         for key in ("model", "dataset", "keys", "space", "options", "data_digest"):
@@ -111,8 +116,13 @@ class Journal:
         return self.path(name)
 
     def write_yaml(self, name: str, values: dict[str, Any], comment: str = "") -> str:
-        text = yaml.safe_dump(plain(values), sort_keys=False, allow_unicode=True, default_flow_style=None, width=1000)
-        return self.write(name, comment + text)
+        return self.write(name, comment + "".join(_lines(key, value) for key, value in plain(values).items()))
+
+
+def _lines(key: str, value: Any) -> str:
+    """A key of a YAML file: innermost lists and dictionaries on one line, and no key beside another."""
+    style = None if isinstance(value, (list, dict)) else False
+    return yaml.safe_dump({key: value}, sort_keys=False, allow_unicode=True, default_flow_style=style, width=1000)
 
 
 def _ends_a_line(file: Any) -> bool:

@@ -71,7 +71,7 @@ def _best(record: Record, metric: str, test: dict[str, float]) -> str:
     )
     return (
         f"<h2>Best trial: {record['trial']}</h2><p>{text(metric)} {record['best_score']:.4f} on the validation data, "
-        f"after epoch {record['best_epoch']}. The test data was opened once, for this trial.</p>"
+        f"after epoch {record['best_epoch']}. No other trial was tested when the search ended.</p>"
         f'<div class="side"><table>{keys}</table>'
         f"<table><tr><th>metric</th><th>valid</th><th>test</th></tr>{rows}</table></div>"
     )

@@ -6,7 +6,7 @@ import time
 from functools import cache
 from typing import Any, TextIO
 
-from recbole_ext.tuning.journal import CUT_SHORT, Journal, Record, ranked
+from recbole_ext.tuning.journal import BEHIND, CUT_SHORT, Journal, Record, ranked
 from recbole_ext.tuning.rows import Rows
 
 CURSOR_UP, CLEAR = "\x1b[{}A", "\x1b[J"
@@ -55,7 +55,8 @@ class Progress:
         number = trial.config["number"]
         record = self.running.pop(number, None) or _fresh(trial.config)
         if record["status"] == "running":
-            record["status"] = "stopped" if record["epochs"] < self.rows.epochs else "finished"
+            early = record["epochs"] < self.rows.epochs
+            record.update({"status": "stopped", "reason": BEHIND} if early else {"status": "finished"})
         if record["best_score"] is None and record["status"] == "stopped":
             return  # it had no time for a single validation, and has no result
         self._end(record)

@@ -6,7 +6,8 @@ from recbole_ext.tuning.journal import Record, ranked
 from recbole_ext.tuning.space import Domain, Space
 
 NUMBER = len("1.234e-05")
-NARROWEST = 8  # of a column; names of keys are shortened to it
+ROOM = 60  # columns of keys, beside those of the trial; names of keys are shortened where they need more
+NARROWEST = 8  # of a column then
 
 
 class Rows:
@@ -22,7 +23,9 @@ class Rows:
 
     def __init__(self, total: int, metric: str, bigger: bool, epochs: int, space: Space):
         self.total, self.metric, self.bigger, self.epochs = total, metric, bigger, epochs
-        self.widths = {key: _width(key, domain) for key, domain in space.items()}
+        self.widths = {key: _width(key, domain, len(key)) for key, domain in space.items()}
+        if sum(self.widths.values()) + len(space) > ROOM:
+            self.widths = {key: _width(key, domain, NARROWEST) for key, domain in space.items()}
 
     def head(self) -> str:
         """Names of the columns."""
@@ -36,7 +39,7 @@ class Rows:
         keys = " ".join(short(record["keys"].get(key, "")).rjust(width) for key, width in self.widths.items())
         return (
             f"{record['trial']:>5}  {record['status']:<8}  {epochs:>7}  {score:>8}  "
-            f"{_time(record['seconds']):>6}  {record['reason'] or keys}"
+            f"{_time(record['seconds']):>6}  {record['reason'] if record['status'] == 'failed' else keys}"
         )
 
     def table(self, running: list[Record], ended: list[Record], width: int, height: int) -> list[str]:
@@ -68,9 +71,9 @@ def shortened(name: str, width: int) -> str:
     return "_".join(word[:letters] for word in words)[:width]
 
 
-def _width(key: str, domain: Domain) -> int:
+def _width(key: str, domain: Domain, most: int) -> int:
     values = max(map(len, map(short, domain.members))) if domain.members else NUMBER
-    return max(values, min(len(key), NARROWEST))
+    return max(values, min(len(key), most))
 
 
 def _time(seconds: float) -> str:

@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 from recbole_ext.tuning.plan import Plan
-from recbole_ext.tuning.points import Check, Point, defaults
+from recbole_ext.tuning.points import Check, Point, defaults, identity
 from recbole_ext.tuning.remaining import Remaining
 from recbole_ext.tuning.space import Space
 
@@ -154,7 +154,8 @@ def adaptive(plan: Plan, left: Remaining, path: str) -> Any:
     space, mode, seed = plan.space, plan.mode, plan.config["seed"]
     begin = defaults(space, plan.config)
     inner: Any
-    known = None if begin is None else [place(space, begin)]
+    tried = {identity(one["keys"]) for one in [*left.ended, *left.setups]}  # the state is kept when a trial ends only
+    known = None if begin is None or identity(begin) in tried else [place(space, begin)]
     if plan.options.search_alg == "optuna":
         import optuna
         from ray.tune.search.optuna import OptunaSearch
