@@ -58,6 +58,13 @@ def test_a_search_ends_with_the_best_trial_its_files_and_one_test(cluster, toy, 
     # nothing is left to do, nothing is done
     resumed = search("MEANTIME", "toy", None, toy, space, resume=True, argv=[])
     assert resumed["trials"] == found["trials"]
+    Path(found["checkpoint"]).unlink()
+    (folder / "report.html").unlink()
+    with pytest.raises(
+        InputError, match=f"trial {found['trial']} is the best, but .*; train it again with --config_files"
+    ):
+        search(resume=str(folder), argv=[])
+    assert (folder / "report.html").exists()
 
 
 def watched(calls):

@@ -74,6 +74,19 @@ def test_a_record_that_a_crash_cut_short_is_none_and_the_next_one_is_whole(journ
     assert [one["trial"] for one in journal.records()] == [2, 3]
 
 
+def test_lines_that_are_no_records_are_passed_over(journal):
+    journal.add(record(1, 0.1))
+    whole = Path(journal.path("trials.jsonl")).read_bytes()
+    halves = (
+        b'{"trial": 9}\n',
+        whole.replace(b'"keys": {"n_layers": 1}', b'"keys": 3'),
+        b"\xff\xfe\n",
+        b"[" * 9999 + b"\n",
+    )
+    Path(journal.path("trials.jsonl")).write_bytes(b"".join(halves) + whole)
+    assert journal.records() == [record(1, 0.1)]
+
+
 def test_a_folder_holds_one_search_and_only_a_search_can_be_resumed(journal, tmp_path):
     with pytest.raises(InputError, match="holds a search already; continue it with --resume="):
         journal.begin({})
@@ -85,6 +98,7 @@ def test_a_folder_holds_one_search_and_only_a_search_can_be_resumed(journal, tmp
 
 def test_the_best_trials_are_those_that_did_not_fail():
     some = [record(1, 0.1), record(2, 0.9, "failed"), record(3, 0.3, "stopped"), record(4, 0.3), record(5, None)]
+    some.append(record(6, float("nan")))
     assert [one["trial"] for one in ranked(some, True)] == [3, 4, 1]
     assert [one["trial"] for one in ranked(some, False)] == [1, 3, 4]
 

@@ -93,6 +93,8 @@ def test_ranges_are_drawn_from_their_whole_width(space, way, middle):
         ({"n_layers": {"randint": [True, 2]}}, "two whole numbers"),
         ({"hidden_size": {"quniform": [10, 15, 8]}}, "a multiple of q between low and high"),
         ({"valid_metric": {"choice": ["MRR@10"]}}, "has 'valid_metric', which all trials share"),
+        ({"epochs": {"choice": [1, 2]}}, "has 'epochs', which all trials share"),
+        ({"exclude_history": {"choice": [True, False]}}, "has 'exclude_history', which all trials share"),
         ({"device": {"choice": ["cpu"]}}, "key 'device' is not read by RecBole or MEANTIME; write use_gpu or gpu_id."),
     ],
 )

@@ -107,7 +107,10 @@ def _find(resume: bool | str, storage_path: str, model: Any, dataset: str | None
     above = Path(absolute(storage_path, "storage_path"))
     found = []
     for file in above.glob(f"*/{REQUEST}"):
-        request = Journal(str(file.parent)).request()
+        try:
+            request = Journal(str(file.parent)).request()
+        except InputError:  # whoever wants that one names it
+            continue
         wanted = {"model": getattr(model, "__name__", model), "dataset": dataset}
         if all(value is None or request[key] == value for key, value in wanted.items()):
             found.append(file.parent)

@@ -9,6 +9,7 @@ report.html          the same as pictures
 """
 
 import json
+import math
 import os
 from typing import Any
 
@@ -23,6 +24,15 @@ REQUEST, TRIALS, CHECKPOINTS = "search.yaml", "trials.jsonl", "checkpoints"
 CUT_SHORT = "the time budget was used up."  # the reason of a trial that nothing else ended
 BEHIND = "it was behind the others."  # of one that the scheduler ended
 Record = dict[str, Any]
+PARTS: dict[str, Any] = {  # of a request, with their types
+    "model": str, "dataset": str, "keys": dict, "space": dict, "options": dict, "data_digest": str,
+    "first": dict | None, "points": list | None,
+}  # fmt: skip
+FIELDS: dict[str, Any] = {  # of a record; another line is none
+    "trial": int, "status": str, "reason": str, "keys": dict, "best_score": float | int | None,
+    "best_epoch": int | None, "best_metrics": dict, "epochs": int, "seconds": float | int, "machine": str, "node": str,
+    "curve": list,
+}  # fmt: skip
 
 
 def checkpoint_name(number: int) -> str:
@@ -62,9 +72,12 @@ class Journal:
         if not self.begun():
             raise InputError(f"there is no search to resume in {self.folder}: it has no {REQUEST}.")
         found = read_yaml(self.path(REQUEST))
-        for key in ("model", "dataset", "keys", "space", "options", "data_digest"):
-            if key not in found:
-                raise InputError(f"{self.path(REQUEST)} has no '{key}'; start the search anew.")
+        for key, kind in PARTS.items():
+            if not isinstance(found.get(key, NotImplemented), kind):
+                what = (
+                    f"has {key}: {found[key]!r}, which a search does not write" if key in found else f"has no '{key}'"
+                )
+                raise InputError(f"{self.path(REQUEST)} {what}; start the search anew.")
         return found
 
     # ------------------------------------------------------------------ trials
@@ -83,16 +96,17 @@ class Journal:
         """All records, in the order in which the trials ended; a line that a crash cut short is none."""
         found = {}
         try:
-            with open(self.path(TRIALS), encoding="utf-8") as file:
+            with open(self.path(TRIALS), encoding="utf-8", errors="replace") as file:
                 lines = file.readlines()
         except FileNotFoundError:
             return []
         for line in lines:
             try:
                 record = json.loads(line)
-                found[record["trial"]] = record
-            except (ValueError, KeyError, TypeError):
+            except (ValueError, RecursionError):
                 continue
+            if isinstance(record, dict) and all(isinstance(record.get(key), kind) for key, kind in FIELDS.items()):
+                found[record["trial"]] = record
         return list(found.values())
 
     # ------------------------------------------------------------------ checkpoints
@@ -132,5 +146,6 @@ def _ends_a_line(file: Any) -> bool:
 
 def ranked(records: list[Record], bigger: bool) -> list[Record]:
     """The trials that came to a result, best first; of equals the earlier one."""
-    good = [record for record in records if record["status"] != "failed" and record["best_score"] is not None]
+    found = [record for record in records if record["status"] != "failed" and record["best_score"] is not None]
+    good = [record for record in found if not math.isnan(record["best_score"])]
     return sorted(good, key=lambda record: (-record["best_score"] if bigger else record["best_score"], record["trial"]))

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import recbole
+from recbole.utils import init_seed
 
 from recbole_ext.config import Config
 from recbole_ext.config.values import plain
@@ -11,7 +12,7 @@ from recbole_ext.data.shared import SharedData
 from recbole_ext.errors import InputError
 from recbole_ext.tuning import points as drawing
 from recbole_ext.tuning.journal import REQUEST, Journal
-from recbole_ext.tuning.options import OF_THE_MACHINE, Options, read_options
+from recbole_ext.tuning.options import NAMES, OF_THE_MACHINE, Options, read_options
 from recbole_ext.tuning.space import Space, check_space, read_space
 
 
@@ -23,12 +24,17 @@ class Plan:
         config: the configuration without a point.
         keys: what the user gave, without the keys of the space and with absolute paths.
         data: read and split.
+        first: the point to begin with, what the keys of the space are without a search; None if it does not have it.
         points: of random search, in order; None where an algorithm proposes them.
     """
 
-    def __init__(self, model: Any, config: Config, keys: dict, space: Space, options: Options, points: list | None):
+    def __init__(
+        self, model: Any, config: Config, keys: dict, space: Space, options: Options, first: dict | None,
+        points: list | None,
+    ):  # fmt: skip
         self.model, self.config, self.keys = model, config, keys
-        self.space, self.options, self.points = space, options, points
+        self.space, self.options, self.first, self.points = space, options, first, points
+        init_seed(config["seed"], config["reproducibility"])  # a random split is that of every run with this seed
         self.data = SharedData(config)
         self._check_validation()
 
@@ -60,7 +66,8 @@ class Plan:
         return {
             "model": self.name, "dataset": self.config.dataset, "keys": plain(self.keys),
             "space": {key: plain(domain.as_plain()) for key, domain in self.space.items()},
-            "options": self.options.as_plain(), "data_digest": self.data.dataset.digest, "points": plain(self.points),
+            "options": self.options.as_plain(), "data_digest": self.data.dataset.digest, "first": plain(self.first),
+            "points": plain(self.points),
         }  # fmt: skip
 
 
@@ -98,12 +105,17 @@ def new_plan(model: Any, config: Config, space: Any, given: dict[str, Any]) -> P
     model = model if model is not None else config.external_config_dict.get("model")
     options = Options(**{"num_samples": drawing.default_samples(domains), **given})
     seed, why_not = config["seed"], WhyNot(model, config.dataset, keys)
+    for key, domain in domains.items():
+        if domain.way == "grid" and options.search_alg != "random":
+            raise InputError(
+                f"{source} has a grid of '{key}', but search_alg is {options.search_alg}, which chooses values by "
+                f"itself; make it a choice, or leave search_alg out."
+            )
     drawing.check_values(domains, source, why_not, seed)
-    found = None
+    first, found = drawing.defaults(domains, config), None
     if options.search_alg == "random":
-        first = drawing.defaults(domains, config)
         found = drawing.points(domains, options.num_samples or 1, why_not, seed, first)
-    return Plan(model, config, keys, domains, options, found)
+    return Plan(model, config, keys, domains, options, first, found)
 
 
 def _settle(config: Config, space: Any) -> tuple[Space, str, dict[str, Any]]:
@@ -128,6 +140,11 @@ def stored_plan(journal: Journal, model: Any, dataset: str | None, given: dict[s
     """
     request = journal.request()
     began = f"but the search in {journal.folder} was begun with"
+    for name in request["options"]:
+        if name not in NAMES:
+            raise InputError(
+                f"{journal.path(REQUEST)} has the option '{name}', which is unknown; start the search anew."
+            )
     for name, now in {"model": getattr(model, "__name__", model), "dataset": dataset}.items():
         if now is not None and now != request[name]:
             raise InputError(f"{name} is {now}, {began} {request[name]}; leave it out.")
@@ -138,7 +155,7 @@ def stored_plan(journal: Journal, model: Any, dataset: str | None, given: dict[s
     model = model if model is not None else request["model"]
     config = Config(model, request["dataset"], None, request["keys"], argv=[])
     space = check_space(request["space"], f"the space of {journal.path(REQUEST)}", config)
-    plan = Plan(model, config, request["keys"], space, options, request.get("points"))
+    plan = Plan(model, config, request["keys"], space, options, request["first"], request["points"])
     if request["data_digest"] != plan.data.dataset.digest:
         raise InputError(
             f"the events of {config['data_path']} have changed since the search was begun; trials on other data "

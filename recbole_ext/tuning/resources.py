@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from recbole_ext.errors import InputError
+from recbole_ext.stopping import Terminated
 from recbole_ext.tuning.options import Options
 
 OLDEST = "2.45"
@@ -78,6 +79,7 @@ def running(options: Options, config: Any, data_bytes: int) -> Iterator[dict[str
 
     Raises:
         InputError: there is no cluster at the address, or not what a trial is to take.
+        Terminated: by SIGTERM, while Ray starts.
     """
     import ray
 
@@ -97,6 +99,9 @@ def running(options: Options, config: Any, data_bytes: int) -> Iterator[dict[str
                 start(ray, include_dashboard=False, object_store_memory=store, **numbers, **quiet)
             else:
                 ray.init(options.address, **quiet)
+        except SystemExit as end:  # how Ray answers SIGTERM while it starts
+            _take_back(on_sigterm)
+            raise Terminated from end
         except InputError:
             raise
         except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
@@ -104,11 +109,17 @@ def running(options: Options, config: Any, data_bytes: int) -> Iterator[dict[str
             where = f"address is '{options.address}', where no Ray cluster answers" if options.address else "Ray"
             raise InputError(f"{where}: {text}.") from error
         try:
-            if threading.current_thread() is threading.main_thread():
-                signal.signal(signal.SIGTERM, on_sigterm)  # Ray has put its own in the place of the command line's
+            _take_back(on_sigterm)
             yield of_a_trial(options, config, _machines(ray))
         finally:
             ray.shutdown()
+            _take_back(on_sigterm)
+
+
+def _take_back(on_sigterm: Any) -> None:
+    """Ray puts a handler of SIGTERM in the place of the command line's when it starts, and none when it ends."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, on_sigterm)
 
 
 def start(ray: Any, **how: Any) -> None:

@@ -8,7 +8,7 @@ import shutil
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-from recbole_ext.errors import SearchError
+from recbole_ext.errors import InputError, SearchError
 from recbole_ext.quick_start import load_data_and_model
 from recbole_ext.trainer import get_trainer
 from recbole_ext.tuning.journal import Journal, Record, ranked
@@ -25,6 +25,7 @@ def finish(plan: "Plan", journal: Journal) -> dict[str, Any]:
 
     Raises:
         SearchError: no trial came to a result; the message has the reasons.
+        InputError: the checkpoint of the best trial is gone or damaged.
     """
     records = journal.records()
     write_table(journal, sorted(records, key=lambda record: record["trial"]), list(plan.space))
@@ -42,7 +43,12 @@ def finish(plan: "Plan", journal: Journal) -> dict[str, Any]:
     )
     journal.write_yaml(BEST, {"model": plan.name, "dataset": plan.config.dataset, **keys}, comment)
     checkpoint = journal.checkpoint(first["trial"])
-    config, test_result = _test(plan, checkpoint)
+    write_report(plan, journal, records, None)
+    try:
+        config, test_result = _test(plan, checkpoint)
+    except InputError as error:
+        again = f"train it again with --config_files={journal.path(BEST)}"
+        raise InputError(f"trial {first['trial']} is the best, but {str(error).rstrip('.')}; {again}.") from error
     write_report(plan, journal, records, test_result)
     return {
         "best_valid_score": first["best_score"], "valid_score_bigger": plan.mode == "max",
@@ -76,7 +82,9 @@ def write_report(plan: "Plan", journal: Journal, records: list[Record], test_res
 def no_result(records: list[Record], plan: "Plan") -> str:
     """Why there is no best trial, each reason once."""
     if not records:
-        return f"no trial came to a validation in {plan.options.time_budget or 0:g} seconds (time_budget)."
+        budget = plan.options.time_budget
+        within = f" in {budget:g} seconds (time_budget)" if budget else ""
+        return f"no trial came to a validation{within}."
     reasons = defaultdict(list)
     for record in records:
         reasons[record["reason"] or "it was stopped before its first validation."].append(str(record["trial"]))

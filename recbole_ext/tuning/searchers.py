@@ -9,12 +9,11 @@ from functools import cache
 from typing import Any
 
 from recbole_ext.tuning.plan import Plan
-from recbole_ext.tuning.points import Check, Point, defaults, identity
+from recbole_ext.tuning.points import Check, Point, identity
 from recbole_ext.tuning.remaining import Remaining
 from recbole_ext.tuning.space import Space
 
 SCORE = "best_score"  # of a trial, up to the epoch it has come to
-Setup = dict[str, Any]
 TRIES = 200
 RANDOM = 5  # results from which an algorithm begins to propose: searches of these models are short
 
@@ -26,7 +25,7 @@ class Listed:
         setups: what the trials are to get: `number`, `keys`, and `repeats` if it does an earlier one again.
     """
 
-    def __init__(self, setups: list[Setup], mode: str):
+    def __init__(self, setups: list[dict[str, Any]], mode: str):
         super().__init__(metric=SCORE, mode=mode)  # type: ignore[call-arg]
         self.setups = list(setups)
 
@@ -53,17 +52,20 @@ class Adaptive:
         inner: Ray's interface to the algorithm; it deals with places in the list of values where there is one.
         space: keys and domains.
         why_not: says why a point is not possible; then the algorithm hears of a failure and is asked again.
-        first: number of the next trial.
-        again: what trials are to get that are done again, before the algorithm is asked.
+        left: what of the search is still to be done. Trials that are done again come first; no point comes twice.
         path: where the algorithm's state is kept, for a search that is resumed.
     """
 
-    def __init__(self, inner: Any, space: Space, why_not: Check, first: int, again: list[Setup], path: str, mode: str):
+    def __init__(self, inner: Any, space: Space, why_not: Check, left: Remaining, path: str, mode: str):
         super().__init__(metric=SCORE, mode=mode)  # type: ignore[call-arg]
-        self.inner, self.space, self.why_not, self.number, self.path = inner, space, why_not, first, path
-        self.again = list(again)
+        self.inner, self.space, self.why_not, self.number, self.path = inner, space, why_not, left.next, path
+        self.again = list(left.setups)
+        self.tried = {identity(one["keys"]) for one in [*left.ended, *left.setups]}
         if os.path.exists(path):
-            inner.restore(path)
+            try:
+                inner.restore(path)
+            except Exception as error:  # it is a pickle: anything can be wrong with it
+                print(f"{path} cannot be read ({error}); proposals begin without what was learnt so far", flush=True)
 
     def set_search_properties(self, metric, mode, config, **spec) -> bool:
         return True
@@ -77,8 +79,9 @@ class Adaptive:
             if proposal is None:  # it waits for results
                 return None
             keys = decode(self.space, proposal)
-            if not self.why_not(keys):
+            if identity(keys) not in self.tried and not self.why_not(keys):
                 self.names[trial_id] = name
+                self.tried.add(identity(keys))
                 self.number += 1
                 return {"number": self.number - 1, "keys": keys}
             self.inner.on_trial_complete(name, error=True)
@@ -96,7 +99,8 @@ class Adaptive:
             return
         self.inner.on_trial_complete(name, None if failed else {SCORE: result[SCORE]}, error=failed)
         with contextlib.suppress(pickle.PicklingError, AttributeError, TypeError):
-            self.inner.save(self.path)
+            self.inner.save(f"{self.path}.part")
+            os.replace(f"{self.path}.part", self.path)
 
     def save(self, path: str) -> None:
         pass
@@ -113,7 +117,7 @@ def encode(space: Space) -> dict[str, Any]:
     for key, domain in space.items():
         if domain.members is None:
             found[key] = getattr(tune, domain.way)(*map(float, domain.values))
-        elif domain.way in ("choice", "grid"):
+        elif domain.way == "choice":
             found[key] = tune.choice(list(range(len(domain.members))))
         else:
             found[key] = tune.randint(0, len(domain.members))
@@ -138,7 +142,7 @@ def decode(space: Space, proposal: dict[str, Any]) -> Point:
     }
 
 
-def listed(setups: list[Setup], mode: str) -> Any:
+def listed(setups: list[dict[str, Any]], mode: str) -> Any:
     """A searcher of Ray for points that are known."""
     return _for_ray(Listed)(setups, mode)
 
@@ -152,10 +156,8 @@ def adaptive(plan: Plan, left: Remaining, path: str) -> Any:
         path: where the algorithm's state is kept.
     """
     space, mode, seed = plan.space, plan.mode, plan.config["seed"]
-    begin = defaults(space, plan.config)
+    known = None if plan.first is None else [place(space, plan.first)]
     inner: Any
-    tried = {identity(one["keys"]) for one in [*left.ended, *left.setups]}  # the state is kept when a trial ends only
-    known = None if begin is None or identity(begin) in tried else [place(space, begin)]
     if plan.options.search_alg == "optuna":
         import optuna
         from ray.tune.search.optuna import OptunaSearch
@@ -173,7 +175,7 @@ def adaptive(plan: Plan, left: Remaining, path: str) -> Any:
         inner = HyperOptSearch(
             ways, SCORE, mode, points_to_evaluate=known, random_state_seed=seed % 2**31, n_initial_points=RANDOM
         )
-    return _for_ray(Adaptive)(inner, space, plan.why_not(), left.next, left.setups, path, mode)
+    return _for_ray(Adaptive)(inner, space, plan.why_not(), left, path, mode)
 
 
 @cache
