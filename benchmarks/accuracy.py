@@ -82,24 +82,28 @@ def measure(
 
 
 def table(results: Results, metrics: list[str], valid: str, runs: dict[str, list[str]]) -> str:
-    """Mean and standard deviation of the test metrics, mean of the validation metric, arguments."""
+    """Mean and standard deviation of the metrics, and arguments."""
     head = ["model", "seeds", *(f"test {metric}" for metric in metrics), f"valid {valid}", "arguments"]
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for name, found in results.items():
         cells = [name, str(len(found))]
         for metric in metrics:
-            values = [result["test_result"][metric.lower()] for result in found]
-            spread = f" ± {statistics.stdev(values):.4f}" if len(values) > 1 else ""
-            cells.append(f"{statistics.mean(values):.4f}{spread}")
-        best = statistics.mean([result["best_valid_result"][valid.lower()] for result in found])
-        lines.append(f"| {' | '.join([*cells, f'{best:.4f}'])} | `{' '.join(runs[name])}` |")
+            cells.append(_mean([result["test_result"][metric.lower()] for result in found]))
+        cells.append(_mean([result["best_valid_result"][valid.lower()] for result in found]))
+        lines.append(f"| {' | '.join(cells)} | `{' '.join(runs[name])}` |")
     return "\n".join(lines)
+
+
+def _mean(values: list[float]) -> str:
+    spread = f" ± {statistics.stdev(values):.4f}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.4f}{spread}"
 
 
 def provenance(script: str, results: Results, options: argparse.Namespace) -> str:
     """Date, hardware, versions and command, as the last lines of a results file."""
     versions = next(iter(results.values()))[0]["versions"]
     seeds, more = " ".join(map(str, options.seeds)), " --data_path FOLDER" if options.data_path else ""
+    more += f" --threads {options.threads}"
     return (
         f"Mean ± standard deviation over the seeds {seeds}; the epoch that is best on the validation data is tested.\n"
         f"{date.today()}, {os.cpu_count()} CPU cores ({platform.machine()}). Versions: "
