@@ -89,6 +89,11 @@ def test_no_point_is_proposed_twice_and_a_damaged_state_is_said_and_left(planned
     assert capsys.readouterr().out == ""
 
 
+def test_what_the_data_refuse_is_known_before_a_trial(planned):
+    with pytest.raises(InputError, match="topk is 21, but the data set has only 20 items"):
+        planned(RATE, topk=[5, 21])
+
+
 def test_a_grid_is_not_left_to_an_algorithm(planned):
     with pytest.raises(InputError, match="a grid of 'seed', but search_alg is optuna, .*; make it a choice, or leave"):
         planned({**RATE, "seed": {"grid": [1, 2]}}, given={"search_alg": "optuna"})

@@ -7,6 +7,7 @@ import recbole
 from recbole.utils import init_seed
 
 from recbole_ext.config import Config
+from recbole_ext.config.checks import check_catalogue
 from recbole_ext.config.values import plain
 from recbole_ext.data.shared import SharedData
 from recbole_ext.errors import InputError
@@ -36,6 +37,7 @@ class Plan:
         self.space, self.options, self.first, self.points = space, options, first, points
         init_seed(config["seed"], config["reproducibility"])  # a random split is that of every run with this seed
         self.data = SharedData(config)
+        check_catalogue(config, self.data.dataset.item_num)
         self._check_validation()
 
     def _check_validation(self) -> None:
