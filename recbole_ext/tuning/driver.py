@@ -57,7 +57,8 @@ def search(
         trial) and `folder`, which holds best.yaml, trials.csv and report.html.
 
     Raises:
-        InputError: the request cannot be carried out as it stands; nothing has been started.
+        InputError: the request cannot be carried out as it stands, and nothing has been started; or, at the end, the
+            best trial's checkpoint is gone.
         SearchError: no trial came to a result.
         KeyboardInterrupt, Terminated: the process was asked to end (SIGINT, SIGTERM); carries the folder to resume.
     """
