@@ -90,7 +90,8 @@ def table(results: Results, metrics: list[str], valid: str, runs: dict[str, list
         for metric in metrics:
             cells.append(_mean([result["test_result"][metric.lower()] for result in found]))
         cells.append(_mean([result["best_valid_result"][valid.lower()] for result in found]))
-        lines.append(f"| {' | '.join(cells)} | `{' '.join(runs[name])}` |")
+        words = f"`{' '.join(runs[name])}`" if runs[name] else "none"
+        lines.append(f"| {' | '.join(cells)} | {words} |")
     return "\n".join(lines)
 
 
