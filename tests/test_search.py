@@ -116,20 +116,6 @@ def test_points_are_possible_and_a_resumption_goes_on_with_what_is_missing(clust
     assert search("MEANTIME", resume=found["folder"], argv=[])["trials"] == again  # nothing is left
 
 
-@pytest.mark.parametrize("name", ["optuna", "hyperopt"])
-def test_the_point_to_begin_with_is_proposed_once_where_its_trial_was_cut_short(cluster, toy, name):
-    pytest.importorskip(name)
-    space = {"learning_rate": {"loguniform": [1e-4, 1e-1]}}
-    asked = {"num_samples": 2, "search_alg": name, "scheduler": "none", "argv": []}
-    journal = Journal(search("MEANTIME", "toy", None, {**toy, "epochs": 1}, space, **asked)["folder"])
-    line = next(one for one in journal.records() if one["trial"] == 1) | {"status": "stopped", "reason": CUT_SHORT}
-    Path(journal.path("trials.jsonl")).write_text(json.dumps(line) + "\n")
-    Path(journal.path(f"{name}.state")).unlink()  # it is written when a trial ends by itself
-    first, *others = search(resume=journal.folder, argv=[])["trials"]
-    assert first == line
-    assert sorted(one["keys"] == line["keys"] for one in others) == [False, True]
-
-
 def test_an_interruption_names_the_folder_and_keys_given_again_are_compared(cluster, toy, monkeypatch, capsys):
     def interrupt(plan, journal, resume):
         journal.begin(plan.as_plain())

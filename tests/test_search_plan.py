@@ -11,7 +11,7 @@ from recbole.utils import init_seed
 from recbole_ext import Config, InputError, create_dataset, data_preparation
 from recbole_ext.stopping import Terminated
 from recbole_ext.tuning import driver, resources
-from recbole_ext.tuning.journal import Journal
+from recbole_ext.tuning.journal import CUT_SHORT, Journal
 from recbole_ext.tuning.options import Options
 from recbole_ext.tuning.plan import new_plan, stored_plan
 from recbole_ext.tuning.remaining import remaining
@@ -69,6 +69,19 @@ def test_the_point_to_begin_with_outlives_an_interruption(planned, written, algo
     plan = stored_plan(written(new_plan("MEANTIME", config, space, {"search_alg": algorithm})), None, None, {})
     searcher = adaptive(plan, remaining(plan, []), str(tmp_path / "state"))
     assert searcher.suggest("a") == {"number": 1, "keys": {"n_layers": 3}}
+
+
+@pytest.mark.parametrize("algorithm", ["optuna", "hyperopt"])
+def test_the_point_to_begin_with_is_proposed_once_where_its_trial_was_cut_short(planned, algorithm, tmp_path):
+    pytest.importorskip("ray", minversion="2.45")
+    pytest.importorskip(algorithm)
+    plan = planned({"learning_rate": {"loguniform": [1e-4, 1e-1]}}, given={"search_alg": algorithm, "num_samples": 2})
+    cut_short = {"trial": 1, "keys": plan.first, "reason": CUT_SHORT}
+    left = remaining(plan, [cut_short])
+    searcher = adaptive(plan, left, str(tmp_path / "state"))  # no state: it is written when a trial ends by itself
+    assert left.count == 2
+    assert searcher.suggest("a") == {"number": 2, "keys": {"learning_rate": 0.001}, "repeats": 1}
+    assert searcher.suggest("b")["keys"] != plan.first
 
 
 @pytest.mark.parametrize("algorithm", ["optuna", "hyperopt"])
