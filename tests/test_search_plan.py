@@ -145,6 +145,10 @@ def test_sigterm_is_answered_while_ray_starts_and_after_it_has_ended(monkeypatch
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # as Ray does
         raise SystemExit(15)
 
+    def failed(*_, **__):
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        raise ConnectionError("nobody there")
+
     def started(*_, **__):
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
@@ -156,7 +160,12 @@ def test_sigterm_is_answered_while_ray_starts_and_after_it_has_ended(monkeypatch
     monkeypatch.setattr(ray, "shutdown", started)
     before = signal.signal(signal.SIGTERM, ours)
     try:
-        for start, expected in ((stopped, pytest.raises(Terminated)), (started, contextlib.nullcontext())):
+        ends = [
+            (stopped, pytest.raises(Terminated)),
+            (failed, pytest.raises(InputError, match="Ray: nobody there")),
+            (started, contextlib.nullcontext()),
+        ]
+        for start, expected in ends:
             monkeypatch.setattr(resources, "start", start)
             with expected, resources.running(Options(), {"use_gpu": False}, 0):
                 assert signal.getsignal(signal.SIGTERM) is ours

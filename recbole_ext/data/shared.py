@@ -2,11 +2,15 @@
 
 from typing import Any
 
+from recbole.utils import init_seed
+
 from recbole_ext.data import data_preparation, fit_evaluation, read_dataset
 
 
 class SharedData:
     """Users, items, events and their split, from which every run makes loaders of its own.
+
+    A random split is that of every run with the seed of `config`: random numbers begin with it here.
 
     Args:
         config: configuration of one of the runs.
@@ -19,6 +23,7 @@ class SharedData:
     """
 
     def __init__(self, config):
+        init_seed(config["seed"], config["reproducibility"])
         recorder = _Recorder(config)
         self.dataset: Any = read_dataset(recorder)
         self.parts: list = self.dataset.build()

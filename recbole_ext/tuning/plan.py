@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import recbole
-from recbole.utils import init_seed
 
 from recbole_ext.config import Config
 from recbole_ext.config.checks import check_catalogue
@@ -35,7 +34,6 @@ class Plan:
     ):  # fmt: skip
         self.model, self.config, self.keys = model, config, keys
         self.space, self.options, self.first, self.points = space, options, first, points
-        init_seed(config["seed"], config["reproducibility"])  # a random split is that of every run with this seed
         self.data = SharedData(config)
         check_catalogue(config, self.data.dataset.item_num)
         self._check_validation()

@@ -8,7 +8,7 @@ import math
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -84,11 +84,12 @@ def running(options: Options, config: Any, data_bytes: int) -> Iterator[dict[str
     import ray
 
     pending = {} if options.search_alg != "random" else {"TUNE_MAX_PENDING_TRIALS_PG": STARTING}
-    with _environment(pending):
+    with _environment(pending), contextlib.ExitStack() as at_the_end:
         if ray.is_initialized():  # the program that called us has its own
             yield of_a_trial(options, config, _machines(ray))
             return
-        on_sigterm = signal.getsignal(signal.SIGTERM)
+        take_back = _sigterm()
+        at_the_end.callback(take_back)
         quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
         try:
             if options.address is None:
@@ -100,7 +101,6 @@ def running(options: Options, config: Any, data_bytes: int) -> Iterator[dict[str
             else:
                 ray.init(options.address, **quiet)
         except SystemExit as end:  # how Ray answers SIGTERM while it starts
-            _take_back(on_sigterm)
             raise Terminated from end
         except InputError:
             raise
@@ -108,18 +108,20 @@ def running(options: Options, config: Any, data_bytes: int) -> Iterator[dict[str
             text = str(error).strip().splitlines()[0].partition(". ")[0].rstrip(".")
             where = f"address is '{options.address}', where no Ray cluster answers" if options.address else "Ray"
             raise InputError(f"{where}: {text}.") from error
-        try:
-            _take_back(on_sigterm)
-            yield of_a_trial(options, config, _machines(ray))
-        finally:
-            ray.shutdown()
-            _take_back(on_sigterm)
+        at_the_end.callback(ray.shutdown)
+        take_back()
+        yield of_a_trial(options, config, _machines(ray))
 
 
-def _take_back(on_sigterm: Any) -> None:
-    """Ray puts a handler of SIGTERM in the place of the command line's when it starts, and none when it ends."""
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, on_sigterm)
+def _sigterm() -> Callable[[], None]:
+    """What puts the handler of SIGTERM back that there is now: Ray sets its own as it starts, and none as it ends."""
+    handler = signal.getsignal(signal.SIGTERM)
+
+    def take_back() -> None:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)
+
+    return take_back
 
 
 def start(ray: Any, **how: Any) -> None:

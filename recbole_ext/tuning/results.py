@@ -43,10 +43,10 @@ def finish(plan: "Plan", journal: Journal) -> dict[str, Any]:
     )
     journal.write_yaml(BEST, {"model": plan.name, "dataset": plan.config.dataset, **keys}, comment)
     checkpoint = journal.checkpoint(first["trial"])
-    write_report(plan, journal, records, None)
     try:
         config, test_result = _test(plan, checkpoint)
     except InputError as error:
+        write_report(plan, journal, records, None)
         again = f"train it again with --config_files={journal.path(BEST)}"
         raise InputError(f"trial {first['trial']} is the best, but {str(error).rstrip('.')}; {again}.") from error
     write_report(plan, journal, records, test_result)
