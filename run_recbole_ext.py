@@ -6,13 +6,13 @@ import sys
 def main() -> int:
     """Run it; returns the exit status. Without RecBole that is 2, with the command that installs it."""
     try:
-        from recbole_ext.cli import main as run
+        from recbole_ext.cli import program
     except ImportError as error:
         if error.name != "recbole":
             raise
         print(f"recbole-ext: {error}", file=sys.stderr)
         return 2
-    return run()
+    return program()
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from recbole_ext.serving import Recommender
     from recbole_ext.stock import register
     from recbole_ext.trainer import get_trainer
-    from recbole_ext.tuning import search
+    from recbole_ext.tuning.driver import search
 
 __version__ = "0.1.0"
 
@@ -36,7 +36,7 @@ _HOMES = {
     "BST": "model", "MEANTIME": "model", "LightSANs": "model", "MODELS": "model", "Config": "config",
     "properties_file": "config", "InputError": "errors", "SearchError": "errors",
     "EventLogDataset": "data", "create_dataset": "data", "data_preparation": "data", "get_trainer": "trainer",
-    "load_data_and_model": "quick_start", "run_recbole": "quick_start", "search": "tuning",
+    "load_data_and_model": "quick_start", "run_recbole": "quick_start", "search": "tuning.driver",
     "Recommender": "serving", "register": "stock",
 }  # fmt: skip
 

@@ -1,5 +1,6 @@
 import sys
 
-from recbole_ext.cli import main
+from recbole_ext.cli import program
 
-sys.exit(main())
+if __name__ == "__main__":  # the process of a search imports this file again
+    sys.exit(program())

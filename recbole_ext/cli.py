@@ -17,8 +17,20 @@ from recbole_ext.usage import USAGE
 LACK_OF_MEMORY = ("out of memory", "allocate memory", "Storage size calculation overflowed")
 
 
+def program() -> int:
+    """Run the command line as a program of its own; returns its exit status.
+
+    A search runs in a process of its own, which this one watches: see `recbole_ext.supervisor`.
+    """
+    if sys.argv[1:2] == ["tune"] and os.name == "posix":
+        from recbole_ext.supervisor import supervised
+
+        return supervised(main, sys.argv[1:])
+    return main()
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns its exit status."""
+    """Run the command line in this process; returns its exit status."""
     argv = list(sys.argv[1:] if argv is None else argv)
     if "--help" in argv or "-h" in argv:
         print(USAGE.get(argv[0], USAGE["run"]), end="")
@@ -93,7 +105,7 @@ def _tune(argv: Sequence[str]) -> int:
         dataset = _dataset_of(files, keys)
 
     from recbole_ext.report import publish
-    from recbole_ext.tuning import search
+    from recbole_ext.tuning.driver import search
     from recbole_ext.tuning.results import summary
 
     argv = [f"--{key}" if value is True else f"--{key}={value}" for key, value in keys.items()]
@@ -162,4 +174,4 @@ def _dataset_of(files: Sequence[str], keys: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(program())

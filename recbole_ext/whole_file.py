@@ -29,13 +29,16 @@ def write_whole(path: str) -> Iterator[BinaryIO]:
 def remove_unfinished(path: str) -> None:
     """Remove what processes have left that were killed while they wrote `path`; of those that live, it stays."""
     for file in glob.glob(unfinished(glob.escape(path), "*")):
-        if not _alive(file.split(".")[-2]):
+        if not is_alive(file.split(".")[-2]):
             with contextlib.suppress(OSError):
                 os.unlink(file)
 
 
-def _alive(process: str) -> bool:
-    """Whether another process of this machine has that number: in containers, the dead have often had our own."""
+def is_alive(process: str) -> bool:
+    """Whether another process of this machine has that number.
+
+    This process's own number counts as dead: in containers a killed process has often had the same one.
+    """
     if os.name != "posix" or not process.isdecimal() or int(process) == os.getpid():
         return False
     try:

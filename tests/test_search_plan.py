@@ -102,6 +102,21 @@ def test_no_point_is_proposed_twice_and_a_damaged_state_is_said_and_left(planned
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.parametrize("algorithm", ["optuna", "hyperopt"])
+def test_a_default_with_many_digits_is_the_first_point_unrounded(planned, algorithm, tmp_path):
+    pytest.importorskip("ray", minversion="2.45")
+    pytest.importorskip(algorithm)
+    Path("own.yaml").write_text("learning_rate: 0.0012345678901\nweight_decay: 1.23456789e-5\n")
+    space = {"learning_rate": {"loguniform": [1e-4, 1e-1]}, "weight_decay": {"uniform": [0, 1e-3]}}
+    keys = {"data_path": str(tmp_path / "data"), "topk": [5], "valid_metric": "NDCG@5"}
+    config = Config("MEANTIME", "toy", ["own.yaml"], keys, argv=[])
+    plan = new_plan("MEANTIME", config, space, {"search_alg": algorithm})
+    searcher = adaptive(plan, remaining(plan, []), str(tmp_path / "state"))
+    assert searcher.suggest("a")["keys"] == {"learning_rate": 0.0012345678901, "weight_decay": 1.23456789e-5}
+    second = searcher.suggest("b")["keys"]["learning_rate"]
+    assert second == float(f"{second:.6g}")
+
+
 def test_what_the_data_refuse_is_known_before_a_trial(planned):
     with pytest.raises(InputError, match="topk is 21, but the data set has only 20 items"):
         planned(RATE, topk=[5, 21])

@@ -271,3 +271,11 @@ def test_options_are_read_from_texts():
     for name, value in [("num_samples", 0), ("scheduler", "hyperband"), ("cpus_per_trial", "many"), ("search_alg", 1)]:
         with pytest.raises(InputError, match=f"key '{name}' is"):
             read_options({name: value})
+
+
+def test_points_announces_the_check_of_a_large_grid(space, capsys):
+    domains = space({"hidden_size": {"grid": list(range(4, 4 * 1002, 4))}})
+    assert len(points(domains, 1, possible, 0)) == 1001
+    assert capsys.readouterr().out == "checking the 1,001 configurations of the grid\n"
+    points(space({"hidden_size": {"grid": [16, 32]}}), 1, possible, 0)
+    assert capsys.readouterr().out == ""

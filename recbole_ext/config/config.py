@@ -16,7 +16,7 @@ from recbole_ext.config.keys import known_keys, unknown_key_sentence
 from recbole_ext.config.models import find_model, is_known, is_ours
 from recbole_ext.config.paths import absolute, check_dataset_name, dataset_dir, properties_dir, setting_or_file
 from recbole_ext.config.schema import fit, kind_of, text
-from recbole_ext.config.values import LiteralLoader, parse_literal, plain, read_yaml
+from recbole_ext.config.values import LiteralLoader, parse_literal, plain, read_property_file, read_yaml
 from recbole_ext.errors import InputError
 
 # What RecBole derives from other keys: giving it means nothing, and a checkpoint does not keep it.
@@ -79,6 +79,11 @@ class Config(RecBoleConfig):
     def _build_yaml_loader(self):
         return LiteralLoader
 
+    def _update_internal_config_dict(self, file):
+        values = read_property_file(file)
+        self.internal_config_dict.update(values)
+        return values
+
     def _load_config_files(self, file_list):
         if isinstance(file_list, (str, os.PathLike)):
             file_list = [file_list]
@@ -114,7 +119,7 @@ class Config(RecBoleConfig):
         ours = is_ours(base)
         super()._load_internal_config_dict("" if ours else base.__name__, model_class, dataset)
         files = ["overall.yaml", f"dataset/{dataset}.yaml", *([f"model/{base.__name__}.yaml"] if ours else [])]
-        own = [read_yaml(str(file)) for file in map(properties_dir().joinpath, files) if file.is_file()]
+        own = [read_property_file(str(file)) for file in map(properties_dir().joinpath, files) if file.is_file()]
         self.own_keys = {key for values in own for key in values}
         for values in own:
             self.internal_config_dict.update(values)

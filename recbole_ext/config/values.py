@@ -1,7 +1,10 @@
 """Values of configuration keys: read as literals, never evaluated."""
 
 import ast
+import copy
+import os
 import re
+from functools import lru_cache
 from typing import Any
 
 import yaml
@@ -72,6 +75,16 @@ def read_yaml(path: str) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise InputError(f"config file {path} holds a {type(values).__name__}; it should hold `key: value` lines.")
     return {str(key): value for key, value in values.items()}
+
+
+def read_property_file(path: str) -> dict[str, Any]:
+    """Read a file of default keys, from memory if it has been read before: a search makes thousands of `Config`s."""
+    return copy.deepcopy(_property_file(path, os.stat(path).st_mtime_ns))
+
+
+@lru_cache(maxsize=64)
+def _property_file(path: str, modified: int) -> dict[str, Any]:
+    return read_yaml(path)
 
 
 def parse_literal(text: str) -> Any:

@@ -1,5 +1,1 @@
 """Hyper-parameter search with Ray Tune, on one machine or a cluster. Ray and plotly are imported when a search runs."""
-
-from recbole_ext.tuning.driver import search
-
-__all__ = ["search"]

@@ -1,7 +1,6 @@
 """From a request to the best trial: `search` in Python, `recbole-ext tune` on the command line."""
 
 import os
-import tempfile
 from collections.abc import Sequence
 from datetime import datetime
 from logging import getLogger
@@ -11,6 +10,7 @@ from typing import Any
 from recbole_ext.config import Config
 from recbole_ext.config.paths import absolute, writable_dir
 from recbole_ext.errors import InputError
+from recbole_ext.scratch import scratch_folder
 from recbole_ext.stopping import Terminated
 from recbole_ext.tuning import resources, results
 from recbole_ext.tuning.journal import REQUEST, Journal
@@ -137,7 +137,7 @@ def _run(plan: Plan, journal: Journal, resume: bool) -> None:
     size = len(cloudpickle.dumps(plan.data))
     with (
         resources.running(plan.options, plan.config, size) as each,
-        tempfile.TemporaryDirectory(prefix="recbole-ext-") as scratch,
+        scratch_folder() as scratch,
     ):
         if not resume:
             journal.begin(plan.as_plain())

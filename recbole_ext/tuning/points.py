@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+from tqdm import tqdm
 
 from recbole_ext.config.values import plain
 from recbole_ext.errors import InputError
@@ -14,6 +15,7 @@ from recbole_ext.tuning.space import Space
 
 TRIES = 200  # for one draw, or for one value: if none is possible, there is hardly any
 COUNTABLE = 100_000  # combinations that are listed rather than drawn
+LARGE_GRID = 1000  # configurations whose check takes long enough to be announced
 
 Point = dict[str, Any]
 Check = Callable[[Point], str]  # says why a point is not possible, "" if it is
@@ -69,7 +71,11 @@ def points(space: Space, samples: int, why_not: Check, seed: int, first: Point |
     grid = {key: domain.members or () for key, domain in space.items() if domain.way == "grid"}
     rest = {key: domain for key, domain in space.items() if key not in grid}
     found, reason = [], ""
-    for combination in itertools.product(*grid.values()):
+    size = math.prod(map(len, grid.values()))
+    if size > LARGE_GRID:
+        print(f"checking the {size:,} configurations of the grid", flush=True)
+    combinations = tqdm(itertools.product(*grid.values()), total=size, delay=2, leave=False, disable=None)
+    for combination in combinations:
         fixed, wanted, misses, seen = dict(zip(grid, combination, strict=True)), samples, 0, set()
         begin = []
         if first is not None and all(first[key] == value for key, value in fixed.items()):

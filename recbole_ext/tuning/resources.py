@@ -90,6 +90,7 @@ def running(options: Options, config: Any, data_bytes: int) -> Iterator[dict[str
             return
         take_back = _sigterm()
         at_the_end.callback(take_back)
+        at_the_end.callback(ray.shutdown)
         quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
         try:
             if options.address is None:
@@ -97,9 +98,11 @@ def running(options: Options, config: Any, data_bytes: int) -> Iterator[dict[str
                 of_a_trial(options, config, [here])  # before seconds are spent on starting
                 store = 256 * 2**20 + 3 * data_bytes  # the data, and checkpoints on their way
                 numbers: dict[str, Any] = {"num_cpus": int(here["CPU"]), "num_gpus": int(here["GPU"])}
-                start(ray, include_dashboard=False, object_store_memory=store, **numbers, **quiet)
+                with _sigint_after():
+                    start(ray, include_dashboard=False, object_store_memory=store, **numbers, **quiet)
             else:
-                ray.init(options.address, **quiet)
+                with _sigint_after():
+                    ray.init(options.address, **quiet)
         except SystemExit as end:  # how Ray answers SIGTERM while it starts
             raise Terminated from end
         except InputError:
@@ -108,7 +111,6 @@ def running(options: Options, config: Any, data_bytes: int) -> Iterator[dict[str
             text = str(error).strip().splitlines()[0].partition(". ")[0].rstrip(".")
             where = f"address is '{options.address}', where no Ray cluster answers" if options.address else "Ray"
             raise InputError(f"{where}: {text}.") from error
-        at_the_end.callback(ray.shutdown)
         take_back()
         yield of_a_trial(options, config, _machines(ray))
 
@@ -122,6 +124,22 @@ def _sigterm() -> Callable[[], None]:
             signal.signal(signal.SIGTERM, handler)
 
     return take_back
+
+
+@contextlib.contextmanager
+def _sigint_after() -> Iterator[None]:
+    """Handle SIGINT after this block: an interrupted start of Ray can crash the process when it exits."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler, received = signal.getsignal(signal.SIGINT), []
+    signal.signal(signal.SIGINT, lambda *_: received.append(signal.SIGINT))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    if received:
+        signal.raise_signal(signal.SIGINT)
 
 
 def start(ray: Any, **how: Any) -> None:

@@ -51,13 +51,17 @@ class Adaptive:
     Args:
         inner: Ray's interface to the algorithm; it deals with places in the list of values where there is one.
         space: keys and domains.
+        first: the point to begin with, if there is one; it is used as it is, while proposed numbers are rounded.
         why_not: says why a point is not possible; then the algorithm hears of a failure and is asked again.
         left: what of the search is still to be done. Trials that are done again come first; no point comes twice.
         path: where the algorithm's state is kept, for a search that is resumed.
     """
 
-    def __init__(self, inner: Any, space: Space, why_not: Check, left: Remaining, path: str, mode: str):
+    def __init__(
+        self, inner: Any, space: Space, first: Point | None, why_not: Check, left: Remaining, path: str, mode: str
+    ):
         super().__init__(metric=SCORE, mode=mode)  # type: ignore[call-arg]
+        self.first = first
         self.inner, self.space, self.why_not, self.number, self.path = inner, space, why_not, left.next, path
         self.again = list(left.setups)
         self.tried = {identity(one["keys"]) for one in [*left.ended, *left.setups]}
@@ -78,7 +82,8 @@ class Adaptive:
             proposal = self.inner.suggest(name)
             if proposal is None:  # it waits for results
                 return None
-            keys = decode(self.space, proposal)
+            is_first = self.first is not None and proposal == place(self.space, self.first)
+            keys = dict(self.first or {}) if is_first else decode(self.space, proposal)
             if identity(keys) not in self.tried and not self.why_not(keys):
                 self.names[trial_id] = name
                 self.tried.add(identity(keys))
@@ -175,7 +180,7 @@ def adaptive(plan: Plan, left: Remaining, path: str) -> Any:
         inner = HyperOptSearch(
             ways, SCORE, mode, points_to_evaluate=known, random_state_seed=seed % 2**31, n_initial_points=RANDOM
         )
-    return _for_ray(Adaptive)(inner, space, plan.why_not(), left, path, mode)
+    return _for_ray(Adaptive)(inner, space, plan.first, plan.why_not(), left, path, mode)
 
 
 @cache
