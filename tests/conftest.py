@@ -24,6 +24,17 @@ from recbole_ext import Config, create_dataset, data_preparation
 Event = tuple[Any, ...]
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--forbid-skips", action="store_true", help="fail when a test is skipped, for .ci/run")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if session.config.getoption("--forbid-skips") and reporter is not None and reporter.stats.get("skipped"):
+        reporter.write_line("a test was skipped, which --forbid-skips does not allow", red=True)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
 @pytest.fixture(autouse=True)
 def in_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """RecBole writes logs and checkpoints below the working directory."""
