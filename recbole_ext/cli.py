@@ -14,8 +14,8 @@ from recbole_ext.stopping import Terminated, ended_by, orderly_end
 from recbole_ext.usage import USAGE
 
 RUN_OPTIONS = {  # of `run` and `tune`, which take every key beside them
-    "model": "the name of a model", "dataset": "the name of a data set", "config_files": "file names, separated by blanks",
-    "json": "the name of a file, or -", "resume": "the name of a checkpoint",
+    "model": "the name of a model", "dataset": "the name of a data set", "resume": "the name of a checkpoint",
+    "config_files": "file names, separated by blanks", "json": "the name of a file, or -",
 }  # fmt: skip
 
 
@@ -87,12 +87,8 @@ def _tune(argv: Sequence[str]) -> int:
     from recbole_ext.tuning.options import NAMES
 
     keys = parse_arguments(argv)
-    values = {
-        **RUN_OPTIONS,
-        **dict.fromkeys(NAMES, "a value, see recbole-ext tune --help"),
-        "space": "the name of a file",
-        "storage_path": "a folder",
-    }
+    values = {**RUN_OPTIONS, **dict.fromkeys(NAMES, "a value, see recbole-ext tune --help")}
+    values |= {"space": "the name of a file", "storage_path": "the name of a folder"}
     if keys.get("resume") is True:  # the newest search
         del values["resume"]
     check_values(keys, values)

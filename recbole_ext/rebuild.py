@@ -28,12 +28,7 @@ def keys_of(state: dict[str, Any], network_class: str | type, changes: dict[str,
     """What the checkpoint was trained with, but for what belongs to the machine and the folder of that run."""
     if not isinstance(changes, dict):
         raise InputError(f"config_dict is {changes!r}; it should be a dictionary of keys and values.")
-    dropped = {
-        "gpu_id",
-        "checkpoint_dir",
-        "log_dir",
-        *DERIVED,
-    }  # of the machine or the folder of that run, or made of other keys
+    dropped = {"gpu_id", "checkpoint_dir", "log_dir", *DERIVED}
     keys = {key: value for key, value in state["config"].items() if key not in dropped}
     model_class = find_model(network_class)
     if any(map(is_ours, model_class.__mro__)):

@@ -88,24 +88,24 @@ def test_help_and_version(call):
     ("argv", "sentence"),
     [
         ([], "no model is named; give --model, one of MEANTIME"),
-        (["--model"], "True is not a model"),
+        (["--model"], "--model has no value; give it the name of a model"),
         (["--model=meantime"], "did you mean 'MEANTIME'?"),
         (["walk"], "there is no command 'walk'; commands: run"),
         (["run", "walk"], "argument 'walk' is not understood"),
         (["--model=MEANTIME", "--epochs=-1"], "key 'epochs' is -1"),
-        (["--model=MEANTIME", "--epochs"], "key 'epochs' is True"),
-        (["--model=MEANTIME", "--checkpoint_dir"], "key 'checkpoint_dir' is True"),
+        (["--model=MEANTIME", "--epochs"], "--epochs has no value; it should be a whole number"),
+        (["--model=MEANTIME", "--checkpoint_dir"], "--checkpoint_dir has no value; it should be a text"),
         (["--model=MEANTIME", "--lerning_rate=1"], "did you mean 'learning_rate'?"),
         (["--model=MEANTIME", "--epochs=1", "--epochs=2"], "given twice"),
-        (["--model=MEANTIME", "--dataset"], "key 'dataset' is True"),
+        (["--model=MEANTIME", "--dataset"], "--dataset has no value; give it the name of a data set"),
         (["--model=MEANTIME", "--dataset=nowhere"], "data set 'nowhere' was not found"),
         (["--model=MEANTIME", "--data_path=."], "data_path is given without a data set; name it with --dataset"),
         (["--model=MEANTIME", "--saved=5"], "--saved is '5'; it should be True or False"),
         (["--model=MEANTIME", "--config_files=nowhere.yaml"], "nowhere.yaml cannot be read"),
-        (["--model=MEANTIME", "--config_files"], "--config_files is True"),
+        (["--model=MEANTIME", "--config_files"], "--config_files has no value; give it file names"),
         (["--model=MEANTIME", "--config_files='a"], "should be file names"),
-        (["--model=MEANTIME", "--json"], "--json is True"), (["--model=MEANTIME", "--json=."], "--json is '.'"),
-        (["--model=MEANTIME", "--json="], "--json is ''"),
+        (["--model=MEANTIME", "--json"], "--json has no value"), (["--model=MEANTIME", "--json=."], "--json is '.'"),
+        (["--model=MEANTIME", "--json="], "--json has no value"),
         (["--model=MEANTIME", "--json=file/x.json"], "--json cannot be written to"),
         (["--model=MEANTIME", "--checkpoint_dir=file"], "checkpoints cannot be written to"),
         (["--model=MEANTIME", "--topk=2000", "--valid_metric=MRR@2000"], "topk is 2000, but the data set has only"),
@@ -165,7 +165,9 @@ def test_a_run_prints_a_table_and_writes_what_it_prints(call, toy):
 
 
 def test_the_result_may_be_printed_for_scripts(call, toy):
-    status, out, err = call("--model=Pop", *toy, "--json=-")
+    status, out, err = call(
+        "--model=Pop", *(word for word in toy if "size=16" not in word and "layers" not in word), "--json=-"
+    )
     assert status == 0, err
     result = json.loads(out)
     assert result["config"]["model"] == "Pop"

@@ -267,7 +267,7 @@ def test_changed_data_is_refused(run, write_events, random_events):
 
 def test_changes_are_held_to_the_keys_there_are(run):
     path = run(own=1, allow_unknown=True)["checkpoint"]
-    with pytest.raises(InputError, match="'topkk' is not read by RecBole or MEANTIME; did you mean 'topk'"):
+    with pytest.raises(InputError, match="'topkk' is not read by MEANTIME; did you mean 'topk'"):
         load_data_and_model(path, config_dict={"topkk": [1]})
     with pytest.raises(InputError, match="key 'model' is not read"):
         load_data_and_model(path, config_dict={"model": "SASRec"})

@@ -95,8 +95,8 @@ def test_yaml_numbers_are_those_of_python(tmp_path):
         (b"\xff\xfe\x00a", "is not plain YAML"),
         (b"a: \x00", "is not plain YAML"),
         (b"{[1]: 2, {3: 4}: 5}", "is not plain YAML"),
-        (b"a: 1\nb: 2\na: 3\n", "keys.yaml line 3 is not plain YAML: key 'a' stands there twice"),
-        (b"a: {b: 1, b: 2}\n", "line 1 is not plain YAML: key 'b' stands there twice"),
+        (b"a: 1\nb: 2\na: 3\n", "keys.yaml line 3 is not plain YAML: key 'a' appears twice"),
+        (b"a: {b: 1, b: 2}\n", "line 1 is not plain YAML: key 'b' appears twice"),
         (b"a: " + b"[" * 5000, "is nested too deeply"),
     ],
 )

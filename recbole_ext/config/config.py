@@ -15,8 +15,6 @@ from recbole_ext.config.command_line import parse_arguments
 from recbole_ext.config.keys import (
     DERIVED,
     OF_TRANSFORMS,
-    REASONS,
-    RENAMED,
     known_keys,
     unknown_key_sentence,
     without_effect,
@@ -175,9 +173,7 @@ class Config(RecBoleConfig):
                 raise InputError("config_files cannot be a key; name files on the command line or in code.")
             for key in [key for key in source if key not in known and not self._is_default(key, source[key])]:
                 sentence = unknown_key_sentence(key, known, name)
-                if key in DERIVED and not from_host and (allow or key not in {*RENAMED, *REASONS}):
-                    raise InputError(f"key '{key}' follows from other keys and cannot be given; leave it out.")
-                if not allow and not from_host:
+                if not from_host and (not allow or key in DERIVED):
                     raise InputError(sentence)
                 getLogger().warning(sentence)
                 if not allow:  # the arguments of a program that merely uses this library are its own

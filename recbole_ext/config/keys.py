@@ -217,6 +217,8 @@ def unknown_key_sentence(key: str, known: Iterable[str], model: str) -> str:
     known, said = set(known), f"key '{key}' is not read by {model}"
     if key in RENAMED:
         return f"{said}; write {RENAMED[key]}."
+    if key in DERIVED and key not in REASONS:
+        return f"key '{key}' follows from other keys and cannot be given; leave it out."
     of_transform = [name for name, keys in OF_TRANSFORMS.items() if key in keys]
     for what, names in SYNONYMS.items():
         if key.lower() not in names:

@@ -47,7 +47,8 @@ KINDS: dict[str, Kind] = {
     "gpu_id": Maybe(Either(device, ListOf(device))), "use_gpu": truth,
     "worker": whole("[0, inf)"), "seed": whole("[0, 4294967295]"), "reproducibility": truth, "shuffle": truth,
     "state": Maybe(OneOf("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")), "show_progress": truth,
-    "data_path": text, "checkpoint_dir": text, "log_dir": text, "encoding": Encoding(), "log_wandb": truth, "wandb_project": text,
+    "data_path": text, "checkpoint_dir": text, "log_dir": text, "encoding": Encoding(), "log_wandb": truth,
+    "wandb_project": text,
     "save_dataset": truth, "save_dataloaders": truth,
     "dataset_save_path": maybe_text, "dataloaders_save_path": maybe_text,
     # training
@@ -96,7 +97,8 @@ KINDS: dict[str, Kind] = {
     "hidden_size": positive, "inner_size": positive, "embedding_size": positive, "n_heads": positive,
     "n_layers": whole("[0, inf)"), "hidden_dropout_prob": share, "attn_dropout_prob": share, "dropout_prob": share,
     "layer_norm_eps": Number("(0, inf)"), "initializer_range": Number("[0, inf)"), "mask_ratio": Number("(0, 1]"),
-    "selected_features": names, "item_attribute": text, "cross_features": Maybe(ListOf(ListOf(text, count=2), may_be_empty=True)),
+    "selected_features": names, "item_attribute": text,
+    "cross_features": Maybe(ListOf(ListOf(text, count=2), may_be_empty=True)),
     "teacher": Text(r"[A-Za-z]\w*", "the name of a class"),  # RecBole evaluates the text as Python
     "reranker_CAN_NUM": Kind(), "use_proj_bias": Kind(), "xgb_verbose_eval": Kind(),
 }  # fmt: skip

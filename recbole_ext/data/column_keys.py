@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from recbole.utils import FeatureType, ModelType
+from recbole.utils import ModelType
 
 from recbole_ext.config.sampling import evaluation_modes, learns_labels
 from recbole_ext.data.atomic import read_header
@@ -38,7 +38,7 @@ RULES = {
     "cross_features": Rule((TOKEN,)),
 }  # fmt: skip
 
-HINTS = {"LABEL_FIELD": "; or make labels of another column, e.g. threshold: {'rating': 4}"}
+HINTS = {"LABEL_FIELD": "; threshold makes labels of another column, e.g. {'rating': 4}"}
 
 
 def check_column_keys(config: Any) -> None:
@@ -122,13 +122,14 @@ class _Files:
         parts = config["benchmark_filename"]
         for suffix in {"inter", "user", "item"} & set(config["additional_feat_suffix"] or ()):
             raise InputError(f"additional_feat_suffix names '{suffix}', a file that is read anyway; leave it out.")
-        paths = {"inter": f"{parts[0]}.inter" if parts else "inter"}
-        paths |= {suffix: suffix for suffix in ("user", "item", *(config["additional_feat_suffix"] or ()))}
+        ends = {"inter": f"{parts[0]}.inter" if parts else "inter"}
+        ends |= {suffix: suffix for suffix in ("user", "item", *(config["additional_feat_suffix"] or ()))}
         if config["MODEL_TYPE"] == ModelType.KNOWLEDGE:
-            paths |= {"kg": "kg", "link": "link"}
+            ends |= {"kg": "kg", "link": "link"}
+        self.paths = {suffix: self.path(end) for suffix, end in ends.items()}
         self.headers: dict[str, dict[str, str]] = {}
-        for suffix, end in paths.items():
-            if os.path.isfile(path := self.path(end)):
+        for suffix, path in self.paths.items():
+            if os.path.isfile(path):
                 header = read_header(path, config["field_separator"], config["encoding"] or "utf-8")
                 self.headers[suffix] = {name: kind.value for name, kind in header.items()}
             elif suffix in (config["additional_feat_suffix"] or ()):
@@ -152,50 +153,54 @@ class _Files:
     def check(self, key: str, name: Any, rule: Rule) -> None:
         """`InputError` unless a column is loaded and fits the rule of the key that names it."""
         suffixes = [rule.suffix] if rule.suffix else list(self.headers)
-        kinds = [self.loaded[suffix][name] for suffix in suffixes if name in self.loaded.get(suffix, {})]
-        if not kinds:
-            raise InputError(f"{key} names {name!r}, {self._why_missing(name, suffixes)}{HINTS.get(key, '')}.")
-        if rule.types and kinds[0] not in rule.types:
-            raise InputError(
-                f"{key} names '{name}', whose type is {kinds[0]}; it should be a column of type "
-                f"{' or '.join(rule.types)}."
-            )
+        suffix = next((suffix for suffix in suffixes if name in self.loaded.get(suffix, {})), None)
+        if suffix is None:
+            raise self._missing(key, name, suffixes)
+        kind = self.loaded[suffix][name]
+        if rule.types and kind not in rule.types:
+            verb = "is" if key.endswith("_FIELD") else "is named by"
+            right = " or ".join(f"{name}:{kind}" for kind in rule.types)
+            raise InputError(f"{self.paths[suffix]} line 1: '{name}:{kind}' {verb} {key}; it should be {right}.")
 
-    def _why_missing(self, name: Any, suffixes: list[str]) -> str:
-        """Why a column is not loaded, and what columns there are."""
-        if not any(suffix in self.headers for suffix in suffixes):
-            return f"but there is no file {self.path(suffixes[0])}"
-        for suffix in suffixes:
-            if name in self.headers.get(suffix, {}):
+    def _missing(self, key: str, name: Any, suffixes: list[str]) -> InputError:
+        """Says why a column is not loaded, and what columns there are."""
+        there = {suffix: self.headers[suffix] for suffix in suffixes if suffix in self.headers}
+        if not there:
+            return InputError(f"{key} names {name!r}, but there is no file {self.paths[suffixes[0]]}.")
+        for suffix, header in there.items():
+            if name in header:
                 loaded = ", ".join(self.loaded[suffix]) or "none"
-                return f"a column of {self.name}.{suffix} that is not loaded (loaded: {loaded}); add it to load_col"
-        there = [column for suffix in suffixes for column in self.headers.get(suffix, {})]
-        files = ", ".join(f"{self.name}.{suffix}" for suffix in suffixes if suffix in self.headers)
-        near = nearest(str(name), there)
-        return f"but the columns of {files} are {', '.join(there)}{f': write {near}' if near else ''}"
+                return InputError(
+                    f"{key} names '{name}', a column of {self.paths[suffix]} that is not loaded; add it to load_col, "
+                    f"under {suffix} (loaded: {loaded})."
+                )
+        columns = [column for header in there.values() for column in header]
+        near = nearest(str(name), columns)
+        more = f": write {near}" if near else HINTS.get(key, "")
+        if len(there) == 1:
+            path = self.paths[next(iter(there))]
+            return InputError(f"{path} has no column {name!r}, which {key} names; it has {', '.join(columns)}{more}.")
+        return InputError(f"{key} names {name!r}; the columns are {', '.join(columns)}{more}.")
 
     def check_listed(self, key: str, suffix: str, names: Any) -> None:
         """`InputError` for a file or a column in `load_col` or `unload_col` that does not exist."""
+        names = [] if names == "*" else [name for name in names if name != "*"]
+        if not names or suffix in ("kg", "link", "net"):  # those are read for some models of RecBole
+            return
         if suffix not in self.headers:
-            if suffix in ("kg", "link", "net") or not names:  # files of RecBole that other models read
-                return
-            raise InputError(f"{key} has columns of '{suffix}', but there is no file {self.path(suffix)}.")
-        for name in names if names != "*" else ():
-            if name not in self.headers[suffix] and name != "*":
-                there = ", ".join(self.headers[suffix])
-                raise InputError(
-                    f"{key} names '{name}', but {self.name}.{suffix} has no such column; its columns are {there}."
-                )
+            raise InputError(f"{key} names {names[0]!r} of '{suffix}', but there is no file {self.path(suffix)}.")
+        for name in names:
+            if name not in self.headers[suffix]:
+                raise self._missing(key, name, [suffix])
 
     def check_unused(self, suffix: str, names: Any) -> None:
         """`InputError` for a column in `unused_col` that is neither loaded nor made of loaded ones."""
         if suffix not in self.loaded:
             raise InputError(f"unused_col has columns of '{suffix}', but there is no file {self.path(suffix)}.")
-        config = self.config
-        there = set(self.loaded[suffix])
+        made = set()
         if suffix == "inter":
-            there |= {f"{name}{config['LIST_SUFFIX']}" for name in there}
-            there |= {config["ITEM_LIST_LENGTH_FIELD"], config["LABEL_FIELD"]}
+            made = {name + self.config["LIST_SUFFIX"] for name in self.loaded[suffix]}
+            made |= {self.config["ITEM_LIST_LENGTH_FIELD"], self.config["LABEL_FIELD"]}
         for name in names:
-            if name not in there:
-                raise InputError(f"unused_col names '{name}', {self._why_missing(name, [suffix])}.")
+            if name not in made | self.loaded[suffix].keys():
+                raise self._missing("unused_col", name, [suffix])

@@ -60,9 +60,8 @@ class Journal:
     def begin(self, request: dict[str, Any]) -> None:
         """Write down what is asked for; `InputError` if the folder holds a search already."""
         if self.begun():
-            raise InputError(
-                f"{self.folder} holds a search already; continue it with --resume={shlex.quote(self.folder)}."
-            )
+            folder = shlex.quote(self.folder)
+            raise InputError(f"{self.folder} holds a search already; continue it with --resume={folder}.")
         writable_dir(self.path(CHECKPOINTS), "the search")
         self.write_yaml(REQUEST, request)
 
