@@ -186,6 +186,62 @@ def test_keys_may_come_from_several_files_and_the_command_line_wins(call, toy, m
     assert (seen["epochs"], seen["seed"], seen["learning_rate"], seen["dataset"]) == (1, 2, 0.25, "toy")
 
 
+@pytest.mark.parametrize(
+    ("given", "files"),
+    [
+        ("a.yaml", ["a.yaml"]), ("a.yaml b.yaml", ["a.yaml", "b.yaml"]), ("my folder/b c.yaml", ["my folder/b c.yaml"]),
+        ("'my folder/b c.yaml' a.yaml", ["my folder/b c.yaml", "a.yaml"]),
+        ('a.yaml "my folder/b c.yaml"', ["a.yaml", "my folder/b c.yaml"]), ("back\\slash.yaml", ["back\\slash.yaml"]),
+        ("a.yaml back\\slash.yaml", ["a.yaml", "back\\slash.yaml"]), ("it's.yaml", ["it's.yaml"]),
+        ("['a.yaml', 'my folder/b c.yaml']", ["a.yaml", "my folder/b c.yaml"]), ("[odd].yaml", ["[odd].yaml"]),
+        ("BST-clicks a.yaml", ["BST-clicks", "a.yaml"]), ("BST-clicks", ["BST-clicks"]),
+        ("missing.yaml", ["missing.yaml"]), (" a.yaml  b.yaml ", ["a.yaml", "b.yaml"]),
+    ],
+)  # fmt: skip
+def test_config_files_may_have_blanks_backslashes_and_quotes_in_their_names(given, files):
+    Path("my folder").mkdir()
+    for name in ("a.yaml", "b.yaml", "my folder/b c.yaml", "back\\slash.yaml", "it's.yaml", "[odd].yaml"):
+        Path(name).touch()
+    assert cli._config_files(given) == files
+
+
+def test_a_name_with_blanks_among_several_is_refused_without_quotes(call):
+    Path("a.yaml").touch()
+    Path("b c.yaml").touch()
+    status, _, err = call("--model=MEANTIME", "--config_files=a.yaml b c.yaml")
+    assert status == 2
+    assert "--config_files names 'b', which does not exist; a name with blanks needs quotes of its own" in err
+
+
+VALUES = {
+    "run": ("model", "dataset", "config_files", "json", "resume", "epochs", "topk", "data_path", "learner", "log_dir"),
+    "tune": ("model", "dataset", "config_files", "json", "space", "storage_path", "num_samples", "scheduler",
+             "search_alg", "grace_period", "time_budget", "keep_checkpoints", "cpus_per_trial", "gpus_per_trial",
+             "max_concurrent", "address", "epochs"),
+    "recommend": ("checkpoint", "histories", "data_path", "out", "k", "at", "items", "users", "device"),
+    "explain": ("checkpoint", "histories", "user", "item", "at", "report", "out", "json", "device"),
+    "export": ("checkpoint", "out", "device"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("command", "option"), [(name, option) for name in VALUES for option in VALUES[name]])
+def test_an_option_without_its_value_is_refused(call, command, option):
+    model = [] if option == "model" or command not in ("run", "tune") else ["--model=MEANTIME"]
+    for argv in ([f"--{option}"], [f"--{option}", "--show_progress=False"]):
+        status, out, err = call(command, *model, *(argv if command in ("run", "tune", "recommend") else argv[:1]))
+        assert (status, out) == (2, "")
+        assert err.startswith(f"recbole-ext: --{option} has no value; ")
+        assert err.count("\n") == 1
+
+
+def test_every_option_of_the_commands_is_in_the_table_above():
+    from recbole_ext.config.command_line import FLAG
+    from recbole_ext.serving import command, explain_command, export_command
+
+    for name, module in (("recommend", command), ("explain", explain_command), ("export", export_command)):
+        assert {option for option, what in module.OPTIONS.items() if what != FLAG} == set(VALUES[name])
+
+
 def test_the_model_may_come_from_a_file(call, toy):
     Path("a.yaml").write_text("model: Pop\nmetrics: [Recall]\nvalid_metric: Recall@5")
     keys = [word for word in toy if "size=1" not in word and "layers" not in word and "metric" not in word]

@@ -19,6 +19,7 @@ from recbole_ext.config.keys import (
     unknown_key_sentence,
     without_effect,
 )
+from recbole_ext.config.kinds import Kind
 from recbole_ext.config.models import find_model, full_name, is_known, is_ours
 from recbole_ext.config.paths import absolute, check_dataset_name, dataset_dir, properties_dir, setting_or_file
 from recbole_ext.config.schema import fit, kind_of, text
@@ -156,6 +157,9 @@ class Config(RecBoleConfig):
                 value = parse_literal(value)
             except InputError as error:
                 raise InputError(f"key '{key}': {error}") from error
+        default = self.internal_config_dict.get(key)
+        if bare and type(kind) is Kind and not isinstance(default, (bool, type(None))):
+            raise InputError(f"--{key} has no value; give it one such as {default!r}.")
         try:
             return fit(key, value.tolist() if hasattr(value, "tolist") else value, kind)
         except InputError as error:

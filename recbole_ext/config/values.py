@@ -10,6 +10,7 @@ from recbole_ext.errors import InputError
 
 NONE_WORDS = {"none", "null", "~", ""}
 TRUTH_WORDS = {"true": True, "false": False}
+LARGEST = 1_000_000  # values in a file: aliases of aliases can stand for more than any memory holds
 
 
 class TagError(yaml.constructor.ConstructorError):
@@ -29,6 +30,23 @@ class LiteralLoader(yaml.SafeLoader):
             written = tag.replace(TAG, "!!")
             raise TagError(None, None, f"it has the tag '{written}'; write the value without a tag", event.start_mark)
         return super().compose_node(parent, index)
+
+    def construct_document(self, node):
+        if _expanded(node, {}) > LARGEST:
+            raise yaml.constructor.ConstructorError(
+                None, None, f"with its aliases written out it has more than {LARGEST:,} values", node.start_mark
+            )
+        return super().construct_document(node)
+
+
+def _expanded(node: yaml.Node, sizes: dict[int, int]) -> int:
+    """The number of values of a node with its aliases written out; a recursive one counts as nothing."""
+    if id(node) not in sizes:
+        sizes[id(node)] = 0
+        members = node.value if isinstance(node, yaml.CollectionNode) else ()
+        parts = [part for member in members for part in (member if isinstance(member, tuple) else (member,))]
+        sizes[id(node)] = 1 + sum(_expanded(part, sizes) for part in parts)
+    return sizes[id(node)]
 
 
 def _mapping(loader: LiteralLoader, node: yaml.MappingNode) -> dict[Any, Any]:
