@@ -14,8 +14,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks import accuracy  # noqa: E402
 
 COMMON = [
-    "--dataset=ml-100k", "--config_files=properties/setting/BST-clicks.yaml properties/setting/ml-100k-features.yaml",
-    "--threshold={'rating': 4}", "--epochs=10", "--stopping_step=3", "--learner=adam", "--learning_rate=0.001",
+    "--dataset=ml-100k", "--config_files=properties/setting/clicks.yaml properties/setting/ml-100k-features.yaml",
+    "--mlp_hidden_size=[1024, 512, 256]", "--train_batch_size=256", "--threshold={'rating': 4}", "--epochs=10",
+    "--stopping_step=3", "--learner=adam", "--learning_rate=0.001",
 ]  # fmt: skip
 RUNS = {"BST": ["--model=BST"], "DIN": ["--model=DIN"]}
 

@@ -9,12 +9,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from recbole_ext import __version__
-from recbole_ext.errors import InputError, SearchError
+from recbole_ext.errors import InputError, SearchError, is_lack_of_memory
 from recbole_ext.stopping import Terminated, ended_by, orderly_end
 from recbole_ext.usage import USAGE
 
-# how torch says it, as a RuntimeError
-LACK_OF_MEMORY = ("out of memory", "allocate memory", "Storage size calculation overflowed")
+RUN_OPTIONS = {  # of `run` and `tune`, which take every key beside them
+    "model": "the name of a model", "dataset": "the name of a data set", "resume": "the name of a checkpoint",
+    "config_files": "file names, separated by blanks", "json": "the name of a file, or -",
+}  # fmt: skip
 
 
 def program() -> int:
@@ -53,13 +55,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"recbole-ext: {error}", file=sys.stderr)
         return 2
     except (Terminated, KeyboardInterrupt) as end:
-        return _ended(type(end), f"; go on with --resume={end}" if str(end) else "")
+        return _ended(type(end), f"; go on with --resume={shlex.quote(str(end))}" if str(end) else "")
     except Exception as error:
         if (request := ended_by()) is not None:  # torch's writer of files makes an error of its own of it
             return _ended(request)
         # a full disk, a diverged model, too little memory: a traceback would tell nothing
-        memory = isinstance(error, MemoryError) or any(word in str(error) for word in LACK_OF_MEMORY)
-        if not memory and not isinstance(error, (OSError, FloatingPointError, SearchError)):
+        known = isinstance(error, (OSError, FloatingPointError, SearchError))
+        if not known and not is_lack_of_memory(error):
             traceback.print_exc()
         print(f"recbole-ext: failed while running: {error}", file=sys.stderr)
         return 1
@@ -72,11 +74,12 @@ def _ended(request: type[BaseException], more: str = "") -> int:
 
 
 def _run(argv: Sequence[str]) -> int:
-    from recbole_ext.config.command_line import parse_arguments, truth
+    from recbole_ext.config.command_line import check_values, parse_arguments, truth
 
     keys = parse_arguments(argv)
+    check_values(keys, RUN_OPTIONS)
     target = _json_file(keys.pop("json", None))
-    files = _words(keys.pop("config_files", ""))
+    files = _config_files(keys.pop("config_files", ""))
     saved = truth(keys, "saved", True)
     keys.pop("saved", None)
     resume = keys.pop("resume", None)
@@ -92,12 +95,17 @@ def _run(argv: Sequence[str]) -> int:
 
 
 def _tune(argv: Sequence[str]) -> int:
-    from recbole_ext.config.command_line import parse_arguments
+    from recbole_ext.config.command_line import check_values, parse_arguments
     from recbole_ext.tuning.options import NAMES
 
     keys = parse_arguments(argv)
+    values = {**RUN_OPTIONS, **dict.fromkeys(NAMES, "a value, see recbole-ext tune --help")}
+    values |= {"space": "the name of a file", "storage_path": "the name of a folder"}
+    if keys.get("resume") is True:  # the newest search
+        del values["resume"]
+    check_values(keys, values)
     target = _json_file(keys.pop("json", None))
-    files = _words(keys.pop("config_files", ""))
+    files = _config_files(keys.pop("config_files", ""))
     options = {name: keys.pop(name) for name in (*NAMES, "space", "storage_path", "resume") if name in keys}
     resume = options.pop("resume", False)
     model, dataset = keys.pop("model", None), keys.pop("dataset", None)
@@ -151,11 +159,33 @@ def _json_file(path: Any) -> str | None:
     return writable_file(path, "--json")
 
 
-def _words(text: Any) -> list[str]:
+def _config_files(text: str) -> list[str]:
+    """The files and settings that `--config_files` names.
+
+    One file that exists, whatever characters its name has; or several words with blanks between them, in which quotes
+    hold a name with blanks together and a backslash is a character like any other; or a list, `['a.yaml', 'b.yaml']`.
+    """
+    from recbole_ext.config.paths import setting_or_file
+    from recbole_ext.config.values import parse_literal
+
+    if not text or os.path.exists(text):
+        return [text] if text else []
+    names = parse_literal(text) if text.lstrip().startswith("[") else None
+    if isinstance(names, (list, tuple)) and names and all(isinstance(name, str) for name in names):
+        return list(names)
+    words = shlex.shlex(text, posix=True, punctuation_chars=False)
+    words.whitespace_split, words.commenters, words.escape = True, "", ""
     try:
-        return shlex.split(text)
-    except (ValueError, AttributeError) as error:
+        names = list(words)
+    except ValueError as error:  # a quote without its partner
         raise InputError(f"--config_files is {text!r}; it should be file names, separated by blanks.") from error
+    for name in names if len(names) > 1 else []:
+        if not os.path.exists(setting_or_file(name)):
+            raise InputError(
+                f"--config_files names '{name}', which does not exist; a name with blanks needs quotes of its own, "
+                f"--config_files=\"'my file.yaml' other.yaml\"."
+            )
+    return names
 
 
 def _dataset_of(files: Sequence[str], keys: dict[str, Any]) -> str:

@@ -1,4 +1,13 @@
-"""The one exception that means: the request was wrong, not the program."""
+"""The exceptions that callers have to know, and how errors inside RecBole become one of them."""
+
+import contextlib
+import dis
+import traceback
+from collections.abc import Iterator
+from types import TracebackType
+
+# how torch words it, in a RuntimeError
+LACK_OF_MEMORY = ("out of memory", "allocate memory", "Storage size calculation overflowed")
 
 
 class InputError(ValueError):
@@ -11,3 +20,58 @@ class InputError(ValueError):
 
 class SearchError(RuntimeError):
     """The request was right, but nothing came of it; the message says why, trial by trial."""
+
+
+def is_lack_of_memory(error: BaseException) -> bool:
+    """Whether Python or torch could not allocate memory."""
+    return isinstance(error, MemoryError) or any(words in str(error) for words in LACK_OF_MEMORY)
+
+
+@contextlib.contextmanager
+def recbole_errors_as_input_error(subject: str) -> Iterator[None]:
+    """Turn what goes wrong inside RecBole's code into an `InputError`; everything else passes as it is.
+
+    RecBole calls code of this package, too: an error that begins there is a bug, and keeps its traceback. So do lack of
+    memory, and files that cannot be read or written.
+
+    Args:
+        subject: what RecBole was given, for the message, e.g. "these keys".
+
+    Raises:
+        InputError: RecBole refused the subject, or failed on it; the message says which.
+    """
+    try:
+        yield
+    except (InputError, SearchError, OSError):
+        raise
+    except Exception as error:
+        place = _innermost(error.__traceback__)
+        if place is None or is_lack_of_memory(error):
+            raise
+        reason = " ".join(str(error).split()).rstrip(".")
+        if isinstance(error, ModuleNotFoundError):
+            said = f"RecBole needs the package '{error.name}' for {subject}, which is not installed"
+        elif _raises(place):
+            said = f"RecBole refuses {subject}: {reason}"
+        else:
+            frame = traceback.extract_tb(place, 1)[0]
+            module = place.tb_frame.f_globals["__name__"]
+            said = f"RecBole fails on {subject}, in {frame.name} of {module} ({type(error).__name__}: {reason})"
+        raise InputError(f"{said}.") from error
+
+
+def _innermost(trace: TracebackType | None) -> TracebackType | None:
+    """Where in RecBole an error began; None if it began in code that RecBole called, or that called RecBole."""
+    found = None
+    while trace is not None:
+        package = trace.tb_frame.f_globals.get("__name__", "").partition(".")[0]
+        if package in ("recbole", "recbole_ext"):
+            found = trace if package == "recbole" else None
+        trace = trace.tb_next
+    return found
+
+
+def _raises(trace: TracebackType) -> bool:
+    """Whether the frame itself raised the error, rather than a function that it called."""
+    code = trace.tb_frame.f_code.co_code
+    return trace.tb_next is None and dis.opname[code[trace.tb_lasti]] == "RAISE_VARARGS"

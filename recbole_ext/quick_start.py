@@ -1,6 +1,7 @@
 """From a request to a trained and tested model, and back from a checkpoint."""
 
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from logging import getLogger
@@ -8,7 +9,7 @@ from typing import Any
 
 import torch
 from recbole.data.transform import construct_transform
-from recbole.utils import get_environment, get_flops, init_logger, init_seed, set_color
+from recbole.utils import get_environment, get_flops, init_seed, set_color
 
 from recbole_ext import checkpoint
 from recbole_ext.config import Config
@@ -16,6 +17,7 @@ from recbole_ext.config.command_line import parse_arguments
 from recbole_ext.config.paths import writable_dir
 from recbole_ext.data import create_dataset, data_preparation
 from recbole_ext.errors import InputError
+from recbole_ext.log_files import check_log_dir, start_log_file
 from recbole_ext.rebuild import build, class_of, config_of, device_named, keys_of
 from recbole_ext.trainer import get_trainer
 
@@ -55,12 +57,11 @@ def run_recbole(
     else:
         config = _config_to_resume(resume, model, dataset, config_file_list, config_dict, argv, saved)
     writable_dir(config["checkpoint_dir"], "checkpoints")
-    for folder in (os.path.join("log", config["model"]), "log_tensorboard"):
-        writable_dir(folder, "the log of a run")
+    check_log_dir(config)
     init_seed(config["seed"], config["reproducibility"])
     _start_log(config)
     logger = getLogger()
-    files = [f"--config_files={' '.join(map(str, config_file_list))}"] if config_file_list else []
+    files = [f"--config_files={shlex.join(map(str, config_file_list))}"] if config_file_list else []
     logger.info(sys.argv if argv is None else [*files, *argv])
     logger.info(config)
 
@@ -111,7 +112,8 @@ def _config_to_resume(resume, model, dataset, files, config_dict, argv, saved) -
     changes = {**(config_dict or {}), **parse_arguments(list(argv or []))}
     if dataset not in (None, state["config"]["dataset"]):
         raise InputError(f"checkpoint {best} is of {state['config']['dataset']}, not of {dataset}; leave it out.")
-    keys = {"checkpoint_dir": os.path.dirname(os.path.abspath(best)), **keys_of(state, kind, changes)}
+    own = {"checkpoint_dir": os.path.dirname(os.path.abspath(best)), "log_dir": state["config"].get("log_dir", ".")}
+    keys = {**own, **keys_of(state, kind, changes)}
     return Config(kind, keys.pop("dataset"), None, keys, argv=[])
 
 
@@ -159,7 +161,7 @@ def _start_log(config) -> None:
         handler.close()
     if root.handlers:
         return
-    init_logger(config)
+    start_log_file(config)
     for handler in root.handlers:
         handler.of_recbole_ext = True  # type: ignore[attr-defined]
 

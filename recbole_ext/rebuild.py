@@ -4,19 +4,16 @@ from typing import Any
 
 import torch
 
-from recbole_ext.config.keys import known_keys, unknown_key_sentence
-from recbole_ext.config.models import find_model
-from recbole_ext.errors import InputError
+from recbole_ext.config.columns import without_item_vectors
+from recbole_ext.config.keys import DERIVED, known_keys, unknown_key_sentence
+from recbole_ext.config.models import find_model, full_name, is_ours
+from recbole_ext.errors import InputError, recbole_errors_as_input_error
 
 
 def build(config: Any, dataset: Any) -> Any:
     """The model of a configuration on its device; `InputError` for a value that only the model can refuse."""
-    try:
+    with recbole_errors_as_input_error(f"model {config['model']} with these keys and data"):
         return config.model_class(config, dataset).to(config["device"])
-    except InputError:
-        raise
-    except (ValueError, NotImplementedError) as error:  # how RecBole's models refuse a value
-        raise InputError(str(error)) from error
 
 
 def class_of(state: dict[str, Any], model: type | None, path: str) -> type | str:
@@ -31,11 +28,15 @@ def keys_of(state: dict[str, Any], network_class: str | type, changes: dict[str,
     """What the checkpoint was trained with, but for what belongs to the machine and the folder of that run."""
     if not isinstance(changes, dict):
         raise InputError(f"config_dict is {changes!r}; it should be a dictionary of keys and values.")
-    keys = {key: value for key, value in state["config"].items() if key not in ("gpu_id", "checkpoint_dir")}
-    known = known_keys(find_model(network_class), keys)
+    dropped = {"gpu_id", "checkpoint_dir", "log_dir", *DERIVED}
+    keys = {key: value for key, value in state["config"].items() if key not in dropped}
+    model_class = find_model(network_class)
+    if any(map(is_ours, model_class.__mro__)):
+        keys = without_item_vectors(keys)
+    known = known_keys(model_class, keys)
     for key in changes:
         if key == "model" or key not in known:
-            raise InputError(unknown_key_sentence(key, known - {"model"}, state["model"]))
+            raise InputError(unknown_key_sentence(key, known - {"model"}, full_name(model_class)))
     keys.update(changes, allow_unknown=True)  # keys of the user's own that the training let through
     del keys["model"]
     return keys

@@ -25,6 +25,7 @@ from recbole_ext.data.frames import ExactTimeDataset
 from recbole_ext.errors import InputError
 from recbole_ext.gauc import LabelEvaluator
 from recbole_ext.history import History
+from recbole_ext.log_files import tensorboard_in_log_dir
 from recbole_ext.whole_file import remove_unfinished
 
 
@@ -54,7 +55,8 @@ class PlainCheckpoints:
         self.curves = Curves()
         self.description: dict[str, Any] | None = None  # of the data set
         self.history: History | None = None  # of the users under evaluation, where it is left out of rankings
-        super().__init__(config, model)
+        with tensorboard_in_log_dir(config):
+            super().__init__(config, model)
         self.clip_grad_norm = None  # done in _build_optimizer
         self.eval_collector, self.evaluator = CountingCollector(config), LabelEvaluator(config)
 

@@ -12,11 +12,13 @@ Train a model, choose its best epoch on validation data and evaluate that on tes
                            recbole.LightSANs is RecBole's
   --dataset=NAME           stem of the atomic files; ml-100k if left out, which comes with RecBole
   --data_path=FOLDER       where the data sets lie
-  --config_files="A B"     YAML files with keys, or settings of ours by name, e.g. BST-clicks
+  --config_files="A B"     YAML files with keys, or presets by name, e.g. BST-clicks; a name with blanks needs quotes of
+                           its own among several: "A 'my file.yaml'"
   --json=FILE              write the result there, for scripts; - prints it in place of the table
   --saved=False            keep no checkpoint; the last epoch is tested
   --resume=FILE            go on from a checkpoint where that training ended, by itself or not, with all its keys;
                            --epochs=N to go further. Neither --model nor --dataset is needed
+  --log_dir=FOLDER         where the folders log and log_tensorboard are made (the working directory)
   --any_key=value          every key of RecBole and of the model, e.g. --epochs=5 --topk=[5,10]
   --help, --version
 

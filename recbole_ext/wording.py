@@ -14,3 +14,9 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     folded = {one.lower(): one for one in sorted(known)}
     near = difflib.get_close_matches(name.lower(), folded, n=1)
     return folded[near[0]] if near else None
+
+
+def listed(words: Iterable[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    *others, last = words
+    return f"{', '.join(others)} and {last}" if others else last

@@ -19,7 +19,7 @@ from tests.data_checks import ALL_COLUMNS, PLAIN, RATED, TINY, histories, refuse
         (RATED, ("a", "y", "inf", 3), r"toy\.inter line 4: timestamp is 'inf'; it should be a finite number"),
         (RATED, ("a", "y", 7, "-inf"), r"toy\.inter line 4: rating is '-inf'; it should be a finite number"),
         (RATED, ("a", "y", 7), r"toy\.inter line 4 has 3 fields; the header has 4"),
-        (RATED[:3], ("a", "y", 7), r"toy\.inter has no column 'rating'; its columns are user_id, item_id, timestamp"),
+        (RATED[:3], ("a", "y", 7), r"toy\.inter has no column 'rating', which load_col names; it has user_id, item_id"),
         (("user_id:token", "item_id:token", "timestamp:token", "rating:float"), ("a", "y", 7, 3),
          r"line 1: 'timestamp:token' is TIME_FIELD; it should be timestamp:float"),
         (("user_id:float", "item_id:token", "timestamp:float", "rating:float"), (1, "y", 7, 3),

@@ -29,7 +29,7 @@ def test_weights_of_items_are_preloaded_as_by_recbole(make_config, write_events,
     path = write_events(random_events())
     write_lines("itememb", "iid:token\temb:float_seq", *(f"i{number}\t{number} {number + 1}" for number in range(15)))
     config = make_config(
-        "SASRec", data_path=path, additional_feat_suffix=["itememb"], alias_of_item_id=["iid"],
+        "MEANTIME", data_path=path, additional_feat_suffix=["itememb"], alias_of_item_id=["iid"],
         preload_weight={"iid": "emb"},
         load_col={"inter": ["user_id", "item_id", "timestamp"], "itememb": ["iid", "emb"]},
     )  # fmt: skip

@@ -3,17 +3,20 @@
 import math
 import re
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from recbole.model.sequential_recommender import SASRec
 
 from recbole_ext import MEANTIME, Config, InputError
-from recbole_ext.config.keys import known_keys
-from recbole_ext.config.paths import properties_file
+from recbole_ext.config.keys import known_keys, unknown_key_sentence
+from recbole_ext.config.models import find_model
+from recbole_ext.config.paths import properties_dir, properties_file
 from recbole_ext.config.schema import KINDS
 from recbole_ext.config.values import read_yaml
 from recbole_ext.data.times import SECONDS
+from recbole_ext.tuning.space import check_space
 
 
 def keys_of(*files: str) -> dict:
@@ -52,7 +55,7 @@ def refuse(*names, **keys) -> str:
 )  # fmt: skip
 def test_a_key_that_nothing_reads_is_refused_with_the_one_that_was_meant(wrong, right):
     sentence = refuse(**{wrong: 1})
-    assert f"key '{wrong}' is not read by RecBole or MEANTIME" in sentence
+    assert f"key '{wrong}' is not read by MEANTIME" in sentence
     assert right in sentence
 
 
@@ -81,6 +84,131 @@ def test_the_keys_that_a_users_own_model_reads_are_known_and_its_parents_too():
     assert config["spice"] == 0.001
     assert config["model"] == "Mine"
     assert "spice" in refuse(Mine, "ml-100k", spicee=1)
+
+
+@pytest.mark.parametrize(
+    ("model", "key", "instead"),
+    [
+        ("MEANTIME", "n_heads", "attention heads are absolute_kernels and relative_kernels (one head for each kernel)"),
+        ("MEANTIME", "dropout_prob", "its keys for dropout are hidden_dropout_prob and attn_dropout_prob"),
+        ("MEANTIME", "dropout", "its keys for dropout are hidden_dropout_prob and attn_dropout_prob"),
+        ("MEANTIME", "embedding_size", "its key for the size of vectors is hidden_size"),
+        ("MEANTIME", "reg_weight", "its key for penalising large weights is weight_decay"),
+        ("MEANTIME", "mlp_hidden_size", "its key for feed-forward layers is inner_size"),
+        ("MEANTIME", "pretrain_epochs", "it is a key of RaCT and S3Rec"), ("MEANTIME", "time_gap", "a key of BST"),
+        ("LightSANs", "mask_ratio", "transform: mask_itemseq reads it"),
+        ("LightSANs", "train_window", "a key of MEANTIME"),
+        ("BST", "hidden_size", "its key for the size of vectors is embedding_size"),
+        ("BST", "loss_type", "leave it out"),
+        ("BST", "attn_dropout_prob", "its key for dropout is hidden_dropout_prob"),
+        ("BST", "eta", "crop_itemseq reads"),
+        ("SASRec", "k_interests", "it is a key of LightSANs"), ("SASRec", "eta", "transform: crop_itemseq reads it"),
+        ("GRU4Rec", "n_heads", "which has no key for attention heads; leave it out"),
+        ("DIN", "loss_type", "leave it out"),
+        ("recbole.LightSANs", "recbole_compat", "not read by recbole.LightSANs; it is a key of LightSANs"),
+        ("BPR", "history", "only sequential models on the event log do"), ("BPR", "exclude_history", "only sequential"),
+        ("DIEN", "min_history", "only sequential models on the event log do"), ("Pop", "hidden_size", "leave it out"),
+    ],
+)  # fmt: skip
+def test_a_key_of_another_model_is_refused_with_what_the_model_has_instead(model, key, instead):
+    value = {"history": "positive", "min_history": 2, "exclude_history": True, "loss_type": "BPR"}.get(key, 0.3)
+    sentence = refuse(model, "ml-100k", **{key: value})
+    assert key in sentence
+    assert instead in sentence
+
+
+@pytest.fixture(scope="module")
+def keys_of_models(recbole_keys) -> set[str]:
+    import recbole
+
+    files = [*Path(recbole.__path__[0]).glob("properties/model/*.yaml"), *properties_dir().glob("model/*.yaml")]
+    return set(keys_of(*map(str, files))) - set(recbole_keys)
+
+
+@pytest.mark.parametrize("name", ["MEANTIME", "LightSANs", "BST", "SASRec", "recbole.LightSANs", "BPR", "DIN"])
+def test_what_is_suggested_is_read_by_the_model(name, keys_of_models):
+    model = find_model(name)
+    known = known_keys(model, Config(name, "ml-100k", argv=[]).internal_config_dict)
+    others = keys_of_models - known
+    assert len(others) > 200
+    for key in others:
+        sentence = unknown_key_sentence(key, known, name)
+        named = re.findall("did you mean '(.+?)'", sentence)
+        if found := re.search(r"its keys? for .+? (?:is|are) ([\w, ]+)", sentence):
+            named += re.findall(r"\w+", found[1].replace(" and ", " "))
+        assert set(named) <= known, sentence
+        assert sentence.startswith(f"key '{key}' is not read by {name}")
+
+
+@pytest.mark.parametrize(
+    ("model", "keys"),
+    [
+        ("S3Rec", {"pretrain_epochs", "save_step", "item_attribute", "mask_ratio"}),
+        ("NCL", {"m_step", "warm_up_step"}),
+        ("RecVAE", {"n_enc_epochs", "n_dec_epochs"}), ("MKR", {"kge_interval"}), ("KTUP", {"train_rec_step"}),
+        ("FEARec", {"tau", "sim"}), ("AFM", {"double_tower", "attention_size"}), ("KD_DAGFM", {"t_cin", "teacher"}),
+        ("BERT4Rec", {"ft_ratio", "mask_ratio", "transform"}), ("KSR", {"preload_weight", "freeze_kg"}),
+        ("GRU4RecKG", {"preload_weight"}), ("ConvNCF", {"embedding_size"}), ("SASRec", {"n_heads", "history"}),
+        ("DIEN", {"alpha", "exclude_history"}), ("MEANTIME", {"preload_weight", "encoding", "tail_ratio", "log_dir"}),
+    ],
+)  # fmt: skip
+def test_what_a_model_its_layers_its_trainer_and_its_data_set_read_is_known(model, keys):
+    config = Config(model, "ml-100k", None, {"eval_args": {"order": "TO"}}, argv=[])
+    assert keys <= known_keys(config.model_class, config.internal_config_dict, config["transform"])
+
+
+class Refined(MEANTIME):
+    """Refines a model of ours, and reads a key of another model in a helper."""
+
+    def __init__(self, config, dataset):
+        super().__init__(config, dataset)
+        helper(config)
+
+
+def helper(settings_config):
+    return settings_config["n_heads"], settings_config.final_config_dict.get("sugar"), settings_config.cream
+
+
+def test_a_users_own_class_knows_the_keys_of_its_base_and_of_its_helpers_only():
+    Config(Refined, "ml-100k", None, {"n_heads": 4, "sugar": 1, "cream": 2, "train_window": 3}, argv=[])
+    assert "is not read by Refined" in refuse(Refined, "ml-100k", dropout_prob=0.3)
+    assert "is not read by Mine" in refuse(Mine, "ml-100k", train_window=3)
+
+
+def test_a_class_without_source_knows_the_keys_in_its_code():
+    space = {"__name__": "typed_in", "SASRec": SASRec}
+    exec("class Typed(SASRec):\n def more(self, config):\n  return config['cinnamon']", space)
+    Config(space["Typed"], "ml-100k", None, {"cinnamon": 1, "n_layers": 1}, argv=[])
+    assert "is not read by Typed" in refuse(space["Typed"], "ml-100k", dropout_prob=0.3)
+
+
+@pytest.mark.parametrize("way", ["argv", "config_dict", "file", "space"])
+def test_a_key_of_another_model_is_refused_from_every_source(way, tmp_path):
+    (tmp_path / "keys.yaml").write_text("n_heads: 4")
+    config = Config("MEANTIME", "ml-100k", argv=[])
+    requests = {
+        "argv": lambda: Config("MEANTIME", "ml-100k", argv=["--n_heads=4"]),
+        "config_dict": lambda: Config("MEANTIME", "ml-100k", None, {"n_heads": 4}, argv=[]),
+        "file": lambda: Config("MEANTIME", "ml-100k", ["keys.yaml"], argv=[]),
+        "space": lambda: check_space({"n_heads": {"grid": [1, 2, 4]}}, "the space", config),
+    }
+    with pytest.raises(InputError, match="key 'n_heads' is not read by MEANTIME"):
+        requests[way]()
+
+
+def test_a_preset_of_another_model_is_refused():
+    assert "'n_heads' is not read by MEANTIME" in str(
+        pytest.raises(InputError, Config, "MEANTIME", "ml-100k", ["BST-clicks"], argv=[]).value
+    )
+
+
+def test_a_key_that_describes_data_may_be_given_to_any_model_with_a_warning(caplog):
+    Config("BPR", "ml-100k", None, {"MAX_ITEM_LIST_LENGTH": 20, "LIST_SUFFIX": "_list"}, argv=[])
+    assert "key 'MAX_ITEM_LIST_LENGTH' has no effect: BPR does not read it" in caplog.text
+    assert "LIST_SUFFIX" not in caplog.text  # as it is anyway
+    Config("MEANTIME", "ml-100k", None, {"kg_reverse_r": True}, argv=[])
+    assert "key 'kg_reverse_r' has no effect: MEANTIME does not read it" in caplog.text
+    Config("BPR", "ml-100k", None, {"history": "all", "preload_weight": None}, argv=[])
 
 
 def test_every_key_that_recbole_and_this_package_document_is_known(recbole_keys):
@@ -165,8 +293,11 @@ def test_a_key_with_a_truth_takes_no_other_value(recbole_keys):
         ("clip_grad_norm", [5, {"max_norm": -1}, {"max_norm": 0}, {"max_nrm": 5}, {"max_norm": "a"},
                             {"norm_type": 2}]),
         ("train_neg_sample_args", ["uniform", 5, [], {"distribution": "normal"}, {"sample_num": 0}, {"foo": 1}]),
-        ("load_col", [5, ["user_id"], {"inter": [["a"]]}]), ("unload_col", [5, ["timestamp"]]), ("unused_col", [5]),
-        ("seq_len", [5, {"a": 0}]), ("field_separator", ["", None]), ("LIST_SUFFIX", [""]), ("data_path", ["", None]),
+        ("load_col", [5, ["user_id"], {"inter": [["a"]]}, {"inter": None}, {"inter": [None]}]),
+        ("unload_col", [5, ["timestamp"], {"inter": None}]),
+        ("seq_len", [5, {"a": 0}]), ("unused_col", [5, {"inter": None}]),
+        ("discretization", [5, {"a": None}, {"a": {}}]), ("field_separator", ["", None]), ("LIST_SUFFIX", [""]),
+        ("data_path", ["", None]),
         ("checkpoint_dir", ["", None, True]), ("numerical_features", [None, {"a": 1}]), ("gpu_id", [{"a": 1}, "a b"]),
         ("eval_args", [
             5, None, "TO_LS,full", {"splt": {}}, {"split": "LS"}, {"split": None}, {"split": {}}, {"split": {"XX": 1}},
@@ -230,9 +361,9 @@ def test_text_that_recbole_would_evaluate_as_a_class_is_only_a_name(tmp_path):
         ({"learning_rate": 1e38}, r"a number in \(0, 1e6\]"), ({"checkpoint_dir": "a\0b"}, "should be a text"),
         ({"transform": "user_defined"}, "one of mask_itemseq, inverse_itemseq, crop_itemseq, reorder_itemseq"),
         ({"time_unit": "sec"}, "one of s, ms, us, ns, D"), ({"history": "some"}, "one of all, positive"),
-        ({"config_files": "a.yaml"}, "config_files stands among the keys"),
+        ({"config_files": "a.yaml"}, "config_files cannot be a key"),
         ({"MODEL_TYPE": 1, "allow_unknown": True}, "'MODEL_TYPE' follows from other keys and cannot be given"),
-        ({"device": "cpu", "allow_unknown": True}, "'device' follows from other keys"),
+        ({"device": "cpu", "allow_unknown": True}, "write use_gpu or gpu_id"),
     ],
     ids=repr,
 )  # fmt: skip

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import recbole_ext
-from recbole_ext import MEANTIME, InputError, checkpoint, get_trainer, load_data_and_model, run_recbole
+from recbole_ext import MEANTIME, InputError, Recommender, checkpoint, get_trainer, load_data_and_model, run_recbole
 
 SMALL = {
     "epochs": 2, "train_batch_size": 16, "show_progress": False, "use_gpu": False, "MAX_ITEM_LIST_LENGTH": 8,
@@ -267,7 +267,7 @@ def test_changed_data_is_refused(run, write_events, random_events):
 
 def test_changes_are_held_to_the_keys_there_are(run):
     path = run(own=1, allow_unknown=True)["checkpoint"]
-    with pytest.raises(InputError, match="'topkk' is not read by RecBole or MEANTIME; did you mean 'topk'"):
+    with pytest.raises(InputError, match="'topkk' is not read by MEANTIME; did you mean 'topk'"):
         load_data_and_model(path, config_dict={"topkk": [1]})
     with pytest.raises(InputError, match="key 'model' is not read"):
         load_data_and_model(path, config_dict={"model": "SASRec"})
@@ -277,6 +277,16 @@ def test_changes_are_held_to_the_keys_there_are(run):
         load_data_and_model(path, config_dict={"dataset": "other"})
     config = load_data_and_model(path, config_dict={"topk": [1], "valid_metric": "NDCG@1", "own": 2})[0]
     assert (config["topk"], config["own"]) == ([1], 2)
+
+
+def test_a_checkpoint_with_a_key_that_no_model_reads_any_more_still_loads(run):
+    path = run()["checkpoint"]
+    state = torch.load(path, weights_only=True)
+    state["config"] |= {"n_heads": 4, "dropout_prob": 0.9, "CROP_ITEM_SEQ": "Crop_item_id_list"}
+    torch.save(state, path)
+    assert load_data_and_model(path)[0]["hidden_size"] == 16
+    Recommender.load(path)
+    run_recbole(config_dict={"epochs": 3}, argv=[], resume=path)
 
 
 def test_a_missing_device_is_refused(run, monkeypatch):

@@ -73,7 +73,10 @@ def test_ranges_are_drawn_from_their_whole_width(space, way, middle):
     ("entries", "message"),
     [
         ({}, "the search space is empty; it should hold lines such as"),
-        ({"n_layer": {"choice": [1]}}, "key 'n_layer' is not read by RecBole or MEANTIME; did you mean 'n_layers'?"),
+        (
+            {"n_layer": {"choice": [1]}},
+            "'n_layer' is not read by MEANTIME; its key for the number of layers is n_layers.",
+        ),
         ({"n_layers": {"choice": [1, "two"]}}, "key 'n_layers' is 'two'; it should be a whole number"),
         ({"n_layers": {"choice": []}}, "'n_layers' has choice []; it should be a list of values"),
         ({"n_layers": {"choice": 2}}, "'n_layers' has choice 2; it should be a list of values"),
@@ -95,7 +98,7 @@ def test_ranges_are_drawn_from_their_whole_width(space, way, middle):
         ({"valid_metric": {"choice": ["MRR@10"]}}, "has 'valid_metric', which all trials share"),
         ({"epochs": {"choice": [1, 2]}}, "has 'epochs', which all trials share"),
         ({"exclude_history": {"choice": [True, False]}}, "has 'exclude_history', which all trials share"),
-        ({"device": {"choice": ["cpu"]}}, "key 'device' is not read by RecBole or MEANTIME; write use_gpu or gpu_id."),
+        ({"device": {"choice": ["cpu"]}}, "key 'device' is not read by MEANTIME; write use_gpu or gpu_id."),
     ],
 )
 def test_a_wrong_space_is_refused_in_one_sentence(space, entries, message):
@@ -180,7 +183,7 @@ def test_recboles_file_has_the_meaning_that_recbole_gives_it(tmp_path):
         ("learning_rate normal 0,1", "line 1: 'normal' is no way to search"),
         ("n_layers choice 5", "line 1: choice is '5'; it should be a list"),
         ("n_layers choice __import__('os').getcwd()", "it should be a list"),
-        ("n_layers choice [1]\nn_layers choice [2]", "line 2: key 'n_layers' stands there twice"),
+        ("n_layers choice [1]\nn_layers choice [2]", "line 2: key 'n_layers' appears twice"),
     ],
 )
 def test_a_wrong_line_is_named(tmp_path, line, message):

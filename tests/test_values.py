@@ -5,8 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recbole_ext import InputError, run_recbole
+from recbole_ext import Config, InputError, run_recbole
 from recbole_ext.config.values import parse_literal, plain, read_yaml
+from recbole_ext.tuning.space import read_space
 
 
 @pytest.mark.parametrize(
@@ -66,6 +67,63 @@ def test_tags_in_yaml_are_refused(tmp_path, tag):
     assert not (tmp_path / "marker").exists()
 
 
+TAGGED = ['!!int ""', "!!bool maybe", "!!timestamp soon", "!!float x", "!!null x", "!!binary a", "!!str 5", "!!set {a}",
+          "!!omap [a: 1]", "!!map 5", "!!seq 5", "! 5", "!mine [1]", "!!python/tuple [1]", "&a !!int 5"]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", TAGGED)
+def test_an_explicit_tag_is_one_sentence_wherever_a_value_is_read(tmp_path, value):
+    for name, text, place in (
+        ("keys.yaml", f"seed: 1\nepochs: {value}\n", "config file keys.yaml line 2"),
+        ("keys.yaml", f"a:\n  - {{b: {value}}}\n", "config file keys.yaml line 2"),
+    ):
+        (tmp_path / name).write_text(text)
+        with pytest.raises(InputError) as caught:
+            read_yaml(name)
+        assert str(caught.value).startswith(f"{place} is not plain YAML: it has the tag '!")
+        assert str(caught.value).endswith("'; write the value without a tag.")
+    with pytest.raises(InputError, match=r"is not plain YAML: it has the tag '!.*; write the value without a tag"):
+        parse_literal(f"[{value}]")
+    with pytest.raises(InputError, match=r"key 'topk': .* is not plain YAML: it has the tag '!"):
+        Config("MEANTIME", "ml-100k", argv=[f"--topk=[{value}]"])
+    (tmp_path / "space.yaml").write_text(f"n_layers: {{choice: [{value}]}}")
+    with pytest.raises(InputError, match=r"search space space.yaml line 1 is not plain YAML: it has the tag '!"):
+        read_space("space.yaml", "MEANTIME")
+    (tmp_path / "hyper.test").write_text(f"\nn_layers choice [{value}]")
+    with pytest.raises(InputError, match=r"search space hyper.test line 2: .* it has the tag '!"):
+        read_space("hyper.test", "MEANTIME")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("base: &b {x: 1, y: 2}\nown: {<<: *b, y: 3}", {"base": {"x": 1, "y": 2}, "own": {"x": 1, "y": 3}}),
+        ("a: &n 5\nb: *n", {"a": 5, "b": 5}), ("a: &l [1, 2]\nb: *l", {"a": [1, 2], "b": [1, 2]}),
+        ("a: &x {p: 1}\nb: &y {q: 2}\nc: {<<: [*x, *y]}", {"a": {"p": 1}, "b": {"q": 2}, "c": {"p": 1, "q": 2}}),
+        ("a: =", {"a": "="}), ("a: 2020-01-01", {"a": "2020-01-01"}),
+    ],
+)  # fmt: skip
+def test_anchors_aliases_and_merge_keys_work(tmp_path, text, value):
+    (tmp_path / "keys.yaml").write_text(text)
+    assert read_yaml("keys.yaml") == value
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("a: *missing", 1), ("a: 1\nb: {<<: 5}", 2), ("a: 1\nb: &x [*x]", 2), ("a: &x {b: *x}", 1),
+        ("a: 1\n---\nb: 2", 2),
+        ("\n".join(["a0: &a0 [1]", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12))]), 1),
+        ("%FOO 1\n%YAML 9.9\n---\na: 1", 2), ("a: !nope!x 1", 1), ("a: 1\n\tb: 2", 2),
+    ],
+)  # fmt: skip
+def test_yaml_that_means_nothing_is_one_sentence(tmp_path, text, line):
+    (tmp_path / "keys.yaml").write_text(text)
+    with pytest.raises(InputError, match=f"config file keys.yaml line {line} is not plain YAML") as caught:
+        read_yaml("keys.yaml")
+    assert "\n" not in str(caught.value)
+
+
 def test_yaml_numbers_are_those_of_python(tmp_path):
     lines = [
         "a: 1e-3",
@@ -95,8 +153,8 @@ def test_yaml_numbers_are_those_of_python(tmp_path):
         (b"\xff\xfe\x00a", "is not plain YAML"),
         (b"a: \x00", "is not plain YAML"),
         (b"{[1]: 2, {3: 4}: 5}", "is not plain YAML"),
-        (b"a: 1\nb: 2\na: 3\n", "keys.yaml line 3 is not plain YAML: key 'a' stands there twice"),
-        (b"a: {b: 1, b: 2}\n", "line 1 is not plain YAML: key 'b' stands there twice"),
+        (b"a: 1\nb: 2\na: 3\n", "keys.yaml line 3 is not plain YAML: key 'a' appears twice"),
+        (b"a: {b: 1, b: 2}\n", "line 1 is not plain YAML: key 'b' appears twice"),
         (b"a: " + b"[" * 5000, "is nested too deeply"),
     ],
 )

@@ -24,6 +24,17 @@ def check_surroundings(final: dict[str, Any], model_class: Any) -> None:
         raise InputError("log_wandb is True, but the package wandb is not installed.")
 
 
+def check_loss_type(final: dict[str, Any], model_class: Any) -> None:
+    """A model whose class does not say what it learns from needs `loss_type`; sequential models are repeatable."""
+    if not hasattr(model_class, "input_type") and "loss_type" not in final:
+        raise InputError(f"loss_type is missing, and {final['model']} has no input_type; give loss_type: CE or BPR.")
+    if model_class.type == ModelType.SEQUENTIAL and not final["repeatable"]:
+        raise InputError(
+            "repeatable is False, but sequential models may recommend items again; leave it out. To leave seen items "
+            "out, set exclude_history."
+        )
+
+
 def check_transform(final: dict[str, Any], model_class: Any) -> None:
     """There are histories for RecBole's transformation of batches, and the share that it reads beside its name."""
     needs = {"mask_itemseq": "mask_ratio", "crop_itemseq": "eta", "reorder_itemseq": "beta"}

@@ -23,6 +23,9 @@ def settle_columns(final: dict[str, Any], given: set[str], model_class: Any) -> 
         InputError: a column that a sequential model needs has no name, is left out, or is used twice.
     """
     needed: dict[str, str] = {}
+    eval_args = final["eval_args"]
+    if eval_args.get("order") == "TO" or "TS" in (eval_args.get("split") or {}):
+        needed = {final.get("TIME_FIELD") or "": "TIME_FIELD"}
     if model_class.type == ModelType.SEQUENTIAL:
         needed = {final.get(key) or "": key for key in FIELDS}
         _check_events(final, needed)
@@ -39,6 +42,7 @@ def settle_columns(final: dict[str, Any], given: set[str], model_class: Any) -> 
     anywhere = {name for names in columns.values() if names != "*" for name in names or []}
     unknown = "*" in columns.values()  # some other file is read whole: what it holds shows when it is read
     missing = {name: key for name, key in needed.items() if name not in here}
+    anywhere |= set(final.get("preload_weight") or {})  # the file of pretrained vectors has a reader of its own
     missing |= {name: key for key in NAMING for name in final.get(key) or [] if name not in anywhere and not unknown}
     if "load_col" not in given:
         if here == ["user_id", "item_id"]:  # RecBole's default, whatever the columns are called here
@@ -72,3 +76,24 @@ def _check_events(final: dict[str, Any], needed: dict[str, str]) -> None:
                 raise InputError(f"{key} leaves out '{name}', the {field}; sequential models need it.")
         if field == "TIME_FIELD" and name in (final.get("numerical_features") or []):
             raise InputError(f"numerical_features names '{name}', the TIME_FIELD; time is never discretised.")
+
+
+def without_item_vectors(keys: dict[str, Any]) -> dict[str, Any]:
+    """Keys of a run whose item vectors come from its checkpoint: the file of pretrained ones is not needed.
+
+    Args:
+        keys: of a model of this package, which reads no other additional files.
+    """
+    columns = keys.get("preload_weight")
+    if not columns:
+        return keys
+    aliases = [name for name in keys.get("alias_of_item_id") or () if name not in columns]
+    loaded = keys.get("load_col") or {}
+    others = [
+        suffix
+        for suffix in keys.get("additional_feat_suffix") or ()
+        if isinstance(loaded.get(suffix), list) and not set(columns) & set(loaded[suffix])
+    ]
+    return {
+        **keys, "preload_weight": None, "alias_of_item_id": aliases or None, "additional_feat_suffix": others or None,
+    }  # fmt: skip

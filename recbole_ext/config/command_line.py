@@ -37,24 +37,38 @@ def parse_arguments(argv: Sequence[str], strict: bool = True) -> dict[str, Any]:
     return found
 
 
-def check_options(command: str, given: Mapping[str, Any], options: Sequence[str], needed: Mapping[str, str]) -> None:
-    """See to it that a command has the options that it was given, and was given those that it needs.
+FLAG = "True or False"  # an option that may be given without a value
+
+
+def check_options(
+    command: str, given: Mapping[str, Any], options: Mapping[str, str], needed: Sequence[str] = ()
+) -> None:
+    """Check that a command has the options that it was given, with values, and that none is missing.
 
     Args:
         command: its name.
-        given: options and the texts of their values.
-        options: those that it has.
-        needed: of these, the ones that must have a text, and what that is, for the message.
+        given: options and the texts of their values; True for one without a value.
+        options: the options of the command, each with what its value is, for the message; `FLAG` for those that need no
+            value.
+        needed: options that must be given.
 
     Raises:
-        InputError: an option is unknown or missing.
+        InputError: an option is unknown, missing, or has no value.
     """
     unknown = [option for option in given if option not in options]
     if unknown:
         raise InputError(f"{command} has no option --{unknown[0]}; its options are --{', --'.join(options)}.")
-    for option, what in needed.items():
-        if not isinstance(given.get(option), str):
-            raise InputError(f"--{option} is missing; give it {what}.")
+    check_values(given, options)
+    for option in needed:
+        if option not in given:
+            raise InputError(f"--{option} is missing; give it {options[option]}.")
+
+
+def check_values(given: Mapping[str, Any], options: Mapping[str, str]) -> None:
+    """Refuse an option without a value, unless it is a `FLAG`."""
+    for option, what in options.items():
+        if what != FLAG and given.get(option) in (True, ""):
+            raise InputError(f"--{option} has no value; give it {what}.")
 
 
 def truth(given: Mapping[str, Any], option: str, default: bool) -> bool:

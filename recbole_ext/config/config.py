@@ -12,18 +12,19 @@ from recbole.utils import ModelType
 
 from recbole_ext.config import checks, columns, sampling
 from recbole_ext.config.command_line import parse_arguments
-from recbole_ext.config.keys import known_keys, unknown_key_sentence
-from recbole_ext.config.models import find_model, is_known, is_ours
+from recbole_ext.config.keys import (
+    DERIVED,
+    OF_TRANSFORMS,
+    known_keys,
+    unknown_key_sentence,
+    without_effect,
+)
+from recbole_ext.config.kinds import Kind
+from recbole_ext.config.models import find_model, full_name, is_known, is_ours
 from recbole_ext.config.paths import absolute, check_dataset_name, dataset_dir, properties_dir, setting_or_file
 from recbole_ext.config.schema import fit, kind_of, text
 from recbole_ext.config.values import LiteralLoader, parse_literal, plain, read_property_file, read_yaml
-from recbole_ext.errors import InputError
-
-# What RecBole derives from other keys: giving it means nothing, and a checkpoint does not keep it.
-DERIVED = {
-    "MODEL_TYPE", "MODEL_INPUT_TYPE", "eval_type", "device", "single_spec", "local_rank", "valid_neg_sample_args",
-    "test_neg_sample_args", "MASK_INDEX", "MASK_ITEM_SEQ", "POS_ITEMS", "NEG_ITEMS",
-}  # fmt: skip
+from recbole_ext.errors import InputError, recbole_errors_as_input_error
 
 
 class Config(RecBoleConfig):
@@ -52,17 +53,11 @@ class Config(RecBoleConfig):
         self.argv = argv
         if not isinstance(config_dict, (dict, type(None))):
             raise InputError(f"config_dict is {config_dict!r}; it should be a dictionary of keys and values.")
-        try:
-            super().__init__(
-                model, dataset, config_file_list, {str(key): value for key, value in (config_dict or {}).items()}
-            )
-            if hasattr(self.model_class, "check_config"):
-                self.model_class.check_config(self)
-        except InputError:
-            raise
-        except (ValueError, KeyError, NotImplementedError, RuntimeError) as error:
-            # RecBole's own refusals, as the one kind that callers have to know
-            raise InputError(str(error.args[0]) if error.args else str(error)) from error
+        given = {str(key): value for key, value in (config_dict or {}).items()}
+        with recbole_errors_as_input_error("these keys"):
+            super().__init__(model, dataset, config_file_list, given)
+        if hasattr(self.model_class, "check_config"):
+            self.model_class.check_config(self)
 
     # ------------------------------------------------------------------ reading
 
@@ -129,7 +124,8 @@ class Config(RecBoleConfig):
         sources = (self.file_config_dict, self.variable_config_dict, self.cmd_config_dict)
         self._refuse_unknown(sources)
         for source in sources:
-            source.update({key: self._fit(key, value) for key, value in source.items()})
+            bare = source is self.cmd_config_dict  # there, only a key without a value is no text
+            source.update({key: self._fit(key, value, bare and value is True) for key, value in source.items()})
         self._merge_external_config_dict()
         external, self.given = self.external_config_dict, set(self.external_config_dict)
         if "eval_args" in external:  # each source may give a part
@@ -147,33 +143,57 @@ class Config(RecBoleConfig):
         Raises:
             InputError: nothing reads the key, or the value is not of its kind.
         """
-        known = known_keys(self.model_class, self.internal_config_dict) - DERIVED
+        # the point may hold the transform, too; whether the two fit shows when they are together
+        known = self._known_keys() | {name for names in OF_TRANSFORMS.values() for name in names}
         if key not in known and not self["allow_unknown"]:
-            raise InputError(unknown_key_sentence(key, known, self.model))
+            raise InputError(unknown_key_sentence(key, self._known_keys(), full_name(self.model_class)))
         return self._fit(key, value)
 
-    def _fit(self, key: str, value: Any) -> Any:
+    def _known_keys(self) -> set[str]:
+        defaults = self.internal_config_dict
+        transform = self.external_config_dict.get("transform", defaults.get("transform"))
+        return known_keys(self.model_class, defaults, transform)
+
+    def _fit(self, key: str, value: Any, bare: bool = False) -> Any:
+        """The value as the key takes it; `bare` if the command line has the key alone."""
         kind = kind_of(key, self.internal_config_dict.get(key), key in self.own_keys)
         if isinstance(value, str) and not kind.textual:
-            value = parse_literal(value)
-        return fit(key, value.tolist() if hasattr(value, "tolist") else value, kind)
+            try:
+                value = parse_literal(value)
+            except InputError as error:
+                raise InputError(f"key '{key}': {error}") from error
+        default = self.internal_config_dict.get(key)
+        if bare and type(kind) is Kind and not isinstance(default, (bool, type(None))):
+            raise InputError(f"--{key} has no value; give it one such as {default!r}.")
+        try:
+            return fit(key, value.tolist() if hasattr(value, "tolist") else value, kind)
+        except InputError as error:
+            if not bare:
+                raise
+            raise InputError(f"--{key} has no value; it{str(error).partition('; it')[2]}") from None
 
     def _refuse_unknown(self, sources: Sequence[dict[str, Any]]) -> None:
-        known = known_keys(self.model_class, self.internal_config_dict) - DERIVED
+        known, shared = self._known_keys(), without_effect(self.model_class)
+        name = full_name(self.model_class)
         allow = any(self._fit(key, source[key]) for source in sources for key in source if key == "allow_unknown")
         for source in sources:
             from_host = self.argv is None and source is self.cmd_config_dict
             if "config_files" in source and not from_host:  # RecBole's own scripts read that argument themselves
-                raise InputError("config_files stands among the keys; files are named on the command line or in code.")
-            for key in [key for key in source if key not in known]:
-                sentence = unknown_key_sentence(key, known, self.model)
-                if not allow and not from_host:
+                raise InputError("config_files cannot be a key; name files on the command line or in code.")
+            for key in [key for key in source if key not in known and not self._is_default(key, source[key])]:
+                sentence = unknown_key_sentence(key, known, name)
+                if not from_host and (not allow or key in DERIVED):
                     raise InputError(sentence)
-                if key in DERIVED and not from_host:
-                    raise InputError(f"key '{key}' follows from other keys and cannot be given; leave it out.")
                 getLogger().warning(sentence)
                 if not allow:  # the arguments of a program that merely uses this library are its own
                     del source[key]
+            for key in shared & source.keys():
+                if not self._is_default(key, source[key]):
+                    getLogger().warning(f"key '{key}' has no effect: {name} does not read it.")
+
+    def _is_default(self, key: str, value: Any) -> bool:
+        """Whether a key is given as the property files have it, which changes nothing."""
+        return key in self.internal_config_dict and self._fit(key, value) == self.internal_config_dict[key]
 
     # ------------------------------------------------------------------ what follows from the keys
 
@@ -183,12 +203,15 @@ class Config(RecBoleConfig):
         checks.check_metrics(final)
         data_path, metrics = final["data_path"], final["metrics"]
         final["metrics"] = checks.as_recbole_takes(metrics, final["eval_args"])
+        checks.check_loss_type(final, self.model_class)
         super()._set_default_parameters()
         final["metrics"] = metrics
         checks.check_transform(final, self.model_class)
         checks.check_history(final, self.model_class)
         final["data_path"] = self._find_data(data_path)
         final["checkpoint_dir"] = absolute(final["checkpoint_dir"], "checkpoint_dir")
+        if final["log_dir"] != ".":  # otherwise the working directory, wherever that is when the run is resumed
+            final["log_dir"] = absolute(final["log_dir"], "log_dir")
         if final["MODEL_TYPE"] == ModelType.SEQUENTIAL and final["eval_args"]["order"] != "TO":
             raise InputError(f"eval_args order is '{final['eval_args']['order']}'; sequential models need 'TO'.")
         sampling.check_supply(final, self.model_class)

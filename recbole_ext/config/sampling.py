@@ -24,6 +24,8 @@ def settle_negative_sampling(final: dict[str, Any], given: set[str], model_class
     value, loss = final.get(KEY), str(final.get("loss_type"))
     if not value or (KEY in given and value.get("distribution", "uniform") is None):
         value = None
+    if value is not None:  # what is None has RecBole's default
+        value = {name: part for name, part in value.items() if part is not None or name == "distribution"}
     if value is not None and value.get("dynamic") and not value.get("candidate_num"):
         raise InputError(f"{KEY} is dynamic without candidates to choose from; give it candidate_num, e.g. 10.")
     if model_class.type == ModelType.SEQUENTIAL:

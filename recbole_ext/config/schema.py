@@ -1,6 +1,7 @@
 """What kind of value each key takes: one table for RecBole's own keys and ours.
 
-Keys of a single model are held against the kind of their default in the model's property file.
+Keys of a single model are held against the kind of their default in the model's property file. The table says nothing
+about which model reads a key: see `keys.known_keys`.
 """
 
 from typing import Any
@@ -34,7 +35,7 @@ INTERVALS = rf"\s*{INTERVAL}(\s*;\s*{INTERVAL})*\s*"
 intervals = Text(INTERVALS, "an interval such as '[5,inf)' or '(0,1];[3,4)'")
 in_values = Text(INTERVALS, "an interval such as '[3,inf)' for a number, or a list of values for a token")
 device = Text(r"\s*[\w-]+\s*(,\s*[\w-]+\s*)*", "the number of a GPU, e.g. 0")
-columns = Mapping(each=Maybe(ListOf(text, may_be_empty=True)))
+columns = Mapping(each=ListOf(text, may_be_empty=True))
 ratios = ListOf(Number("[0, inf)"), count=3)
 eval_mode = Text(
     r"full|labeled|(uni|pop)[1-9]\d{0,8}", "full, labeled, or uniN or popN with a whole number N, e.g. uni100"
@@ -46,7 +47,8 @@ KINDS: dict[str, Kind] = {
     "gpu_id": Maybe(Either(device, ListOf(device))), "use_gpu": truth,
     "worker": whole("[0, inf)"), "seed": whole("[0, 4294967295]"), "reproducibility": truth, "shuffle": truth,
     "state": Maybe(OneOf("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")), "show_progress": truth,
-    "data_path": text, "checkpoint_dir": text, "encoding": Encoding(), "log_wandb": truth, "wandb_project": text,
+    "data_path": text, "checkpoint_dir": text, "log_dir": text, "encoding": Encoding(), "log_wandb": truth,
+    "wandb_project": text,
     "save_dataset": truth, "save_dataloaders": truth,
     "dataset_save_path": maybe_text, "dataloaders_save_path": maybe_text,
     # training
@@ -89,12 +91,13 @@ KINDS: dict[str, Kind] = {
     "relation_kg_num_interval": Maybe(intervals), "alias_of_user_id": Maybe(names), "alias_of_item_id": Maybe(names),
     "alias_of_entity_id": Maybe(names), "alias_of_relation_id": Maybe(names), "normalize_field": Maybe(names),
     "normalize_all": Maybe(truth), "preload_weight": Maybe(Mapping(each=text)),
-    "discretization": Maybe(Mapping(each=Kind())),
+    "discretization": Maybe(Mapping(each=Mapping({"method": OneOf("ED", "LD"), "bucket": positive}, needs="method"))),
     "kg_reverse_r": truth,
     # of several models
     "hidden_size": positive, "inner_size": positive, "embedding_size": positive, "n_heads": positive,
     "n_layers": whole("[0, inf)"), "hidden_dropout_prob": share, "attn_dropout_prob": share, "dropout_prob": share,
     "layer_norm_eps": Number("(0, inf)"), "initializer_range": Number("[0, inf)"), "mask_ratio": Number("(0, 1]"),
+    "selected_features": names, "item_attribute": text,
     "cross_features": Maybe(ListOf(ListOf(text, count=2), may_be_empty=True)),
     "teacher": Text(r"[A-Za-z]\w*", "the name of a class"),  # RecBole evaluates the text as Python
     "reranker_CAN_NUM": Kind(), "use_proj_bias": Kind(), "xgb_verbose_eval": Kind(),
@@ -121,7 +124,7 @@ def kind_of(key: str, default: Any, ours: bool) -> Kind:
         return maybe_text
     if isinstance(default, list) and default and all(isinstance(member, (int, float)) for member in default):
         return ListOf(Number(), may_be_empty=True)
-    if isinstance(default, list) and ours:
+    if isinstance(default, list) and (ours or (default and all(isinstance(member, str) for member in default))):
         return Maybe(ListOf(text, may_be_empty=True))
     return Kind()
 

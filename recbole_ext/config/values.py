@@ -13,21 +13,51 @@ from recbole_ext.errors import InputError
 
 NONE_WORDS = {"none", "null", "~", ""}
 TRUTH_WORDS = {"true": True, "false": False}
+LARGEST = 1_000_000  # values in a file: aliases of aliases can stand for more than any memory holds
+
+
+class TagError(yaml.constructor.ConstructorError):
+    """A value has an explicit tag, such as `!!int`."""
 
 
 class LiteralLoader(yaml.SafeLoader):
-    """YAML without Python tags, with numbers as Python writes them.
+    """YAML without tags, with numbers as Python writes them.
 
     `1e-3` is a number (YAML 1.1 wants `1.0e-3`); 007, 1:30 and 2020-01-01 are texts (there: 7, 90 and a date).
+    Anchors, aliases and merge keys work.
     """
+
+    def compose_node(self, parent, index):
+        event = self.peek_event()
+        if (tag := getattr(event, "tag", None)) is not None:  # of aliases there is none
+            written = tag.replace(TAG, "!!")
+            raise TagError(None, None, f"it has the tag '{written}'; write the value without a tag", event.start_mark)
+        return super().compose_node(parent, index)
+
+    def construct_document(self, node):
+        if _expanded(node, {}) > LARGEST:
+            raise yaml.constructor.ConstructorError(
+                None, None, f"with its aliases written out it has more than {LARGEST:,} values", node.start_mark
+            )
+        return super().construct_document(node)
+
+
+def _expanded(node: yaml.Node, sizes: dict[int, int]) -> int:
+    """The number of values of a node with its aliases written out; a recursive one counts as nothing."""
+    if id(node) not in sizes:
+        sizes[id(node)] = 0
+        members = node.value if isinstance(node, yaml.CollectionNode) else ()
+        parts = [part for member in members for part in (member if isinstance(member, tuple) else (member,))]
+        sizes[id(node)] = 1 + sum(_expanded(part, sizes) for part in parts)
+    return sizes[id(node)]
 
 
 def _mapping(loader: LiteralLoader, node: yaml.MappingNode) -> dict[Any, Any]:
-    """A mapping in which no key stands twice; YAML itself lets the last one win."""
+    """A mapping without repeated keys; YAML itself lets the last one win."""
     seen: set[str] = set()
     for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
         if key.value in seen:
-            raise yaml.constructor.ConstructorError(None, None, f"key '{key.value}' stands there twice", key.start_mark)
+            raise yaml.constructor.ConstructorError(None, None, f"key '{key.value}' appears twice", key.start_mark)
         seen.add(key.value)
     return yaml.SafeLoader.construct_mapping(loader, node, deep=True)
 
@@ -35,9 +65,10 @@ def _mapping(loader: LiteralLoader, node: yaml.MappingNode) -> dict[Any, Any]:
 FLOAT = r"[-+]?(?:(?:\d+\.\d*|\.\d+)(?:[eE][-+]?\d+)?|\d+[eE][-+]?\d+|\.(?:inf|Inf|INF))|\.(?:nan|NaN|NAN)"
 PLAIN_NUMBERS = {"int": r"[-+]?(?:0|[1-9][\d_]*)", "float": FLOAT}
 TAG = "tag:yaml.org,2002:"
+NOT_RESOLVED = {"int", "float", "timestamp", "value"}  # numbers are Python's; dates and `=` stay text
 
 LiteralLoader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in pairs if tag not in {TAG + "int", TAG + "float", TAG + "timestamp"}]
+    first: [(tag, pattern) for tag, pattern in pairs if tag.removeprefix(TAG) not in NOT_RESOLVED]
     for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 for _kind, _pattern in PLAIN_NUMBERS.items():
@@ -54,7 +85,7 @@ def read_yaml(path: str) -> dict[str, Any]:
         The keys and values of the file, `{}` for an empty one.
 
     Raises:
-        InputError: the file is missing, is not YAML, holds Python tags, or is not a mapping of keys to values.
+        InputError: the file is missing, is not YAML, has tags, or is not a mapping of keys to values.
     """
     try:
         with open(path, encoding="utf-8-sig") as file:
@@ -92,6 +123,9 @@ def parse_literal(text: str) -> Any:
 
     `[1, 5]`, `{'LS': 'valid_and_test'}`, `1e-3`, `True`, `none` and `~` have the meaning one expects; anything that is
     not a literal, such as `__import__('os')`, stays a piece of text.
+
+    Raises:
+        InputError: the value has a YAML tag.
     """
     word = text.strip()
     if word.lower() in NONE_WORDS:
@@ -105,6 +139,8 @@ def parse_literal(text: str) -> Any:
             return text
         try:
             value = yaml.load(word, Loader=LiteralLoader)
+        except TagError as error:
+            raise InputError(f"{text!r} is not plain YAML: {error.problem}.") from error
         except (yaml.YAMLError, ValueError, RecursionError):
             return text
     plain = isinstance(value, (str, int, float, list, tuple, dict, bool)) or value is None

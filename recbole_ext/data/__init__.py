@@ -11,10 +11,11 @@ from recbole.utils import ModelType
 
 from recbole_ext.checkpoint import data_digest
 from recbole_ext.config.checks import check_catalogue, limit_eval_batch
+from recbole_ext.data.column_keys import check_column_keys
 from recbole_ext.data.download import download
 from recbole_ext.data.event_log import EventLogDataset
 from recbole_ext.data.presplit import PreSplitDataset
-from recbole_ext.errors import InputError
+from recbole_ext.errors import InputError, recbole_errors_as_input_error
 
 __all__ = ["EventLogDataset", "create_dataset", "data_preparation"]
 
@@ -42,9 +43,10 @@ def read_dataset(config):
     ignored = [key for key in PICKLES if config[key]]
     if ignored:
         getLogger().warning(f"{', '.join(ignored)}: ignored, the files are read anew.")
-    with _no_pickles(config):
+    with _no_pickles(config), _recbole_reads(config):
         if not os.path.exists(config["data_path"]):
             download(config)
+        check_column_keys(config)
         if config["MODEL_TYPE"] == ModelType.SEQUENTIAL and not hasattr(own, config["model"] + "Dataset"):
             dataset = (PreSplitDataset if config["benchmark_filename"] else EventLogDataset)(config)
         else:
@@ -65,7 +67,7 @@ def data_preparation(config, dataset):
     Raises:
         InputError: the data cannot be split or sampled from in that way.
     """
-    with _no_pickles(config):
+    with _no_pickles(config), _recbole_reads(config):
         loaders = recbole.data.data_preparation(config, dataset)
     for loader in loaders:
         _check_draws(getattr(loader, "_sampler", None))
@@ -112,18 +114,17 @@ def _check_classes(dataset, part: str, config) -> None:
 def _no_pickles(config) -> Iterator[None]:
     """Keep RecBole from pickling data, and from unpickling a file that it finds in `checkpoint_dir`.
 
-    Such a file could run code, and RecBole would take it though keys of ours may have changed since. RecBole's own
-    refusals become `InputError`.
+    Such a file could run code, and RecBole would take it though keys of ours may have changed since.
     """
     given = {key: config[key] for key in PICKLES}
     for key in PICKLES:
         config[key] = NO_FILE if key.endswith("path") else False
     try:
         yield
-    except InputError:
-        raise
-    except (ValueError, NotImplementedError) as error:
-        raise InputError(str(error)) from error
     finally:
         for key, value in given.items():
             config[key] = value
+
+
+def _recbole_reads(config) -> contextlib.AbstractContextManager[None]:
+    return recbole_errors_as_input_error(f"data set '{config['dataset']}' with these keys")

@@ -124,6 +124,16 @@ def read_atomic(
     return table
 
 
+def read_header(path: str, separator: str, encoding: str = "utf-8") -> dict[str, FeatureType]:
+    """Names and types of the columns of an atomic file, in file order; `InputError` where the header is wrong."""
+    try:
+        with open(path, encoding=encoding) as file:
+            line = file.readline().removeprefix("\ufeff").rstrip("\n")
+    except (OSError, LookupError, ValueError):  # the whole file tells where it is wrong
+        line = _text(path, encoding).decode().partition("\n")[0]
+    return _header(path, line.split(separator), separator)
+
+
 def _of_date(values: pd.Series) -> str:
     """What to do about the first of some values, if it is a date."""
     text = str(next(iter(values), ""))

@@ -1,5 +1,6 @@
 """The data set of this package: one sorted event log, exact time, examples as ranges."""
 
+import os
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from recbole.data.interaction import Interaction
 from recbole_ext.config.sampling import evaluation_modes, learns_labels
 from recbole_ext.data.examples import EventLog, Examples
 from recbole_ext.data.frames import ExactTimeDataset
+from recbole_ext.data.item_vectors import holds_vectors, read_item_vectors, vector_columns
 from recbole_ext.data.ranges import Ranges, filtered_prefixes, prefixes, windows
 from recbole_ext.errors import InputError
 
@@ -42,6 +44,28 @@ class EventLogDataset(ExactTimeDataset):
     def __init__(self, config):
         self.windows: Examples | None = None
         super().__init__(config)
+
+    # ---------------------------------------------------------------- pretrained vectors
+
+    def _load_additional_feat(self, token, dataset_path):
+        """Load additional files, but for that of the vectors: its items are not items of the data set for that."""
+        for suffix in self.config["additional_feat_suffix"] or ():
+            path = os.path.join(dataset_path, f"{token}.{suffix}")
+            if not holds_vectors(self.config, path):
+                setattr(self, f"{suffix}_feat", self._load_feat(path, suffix))
+
+    def _set_alias(self, alias_name, default_value):
+        super()._set_alias(alias_name, default_value)
+        names = self.alias[alias_name]
+        others = vector_columns(self.config).keys() - set(default_value)
+        self.alias[alias_name] = names[~np.isin(names, list(others))]
+
+    def _preload_weight_matrix(self):
+        if columns := vector_columns(self.config):
+            vectors = read_item_vectors(self.config, self.field2id_token[self.iid_field])
+            self._preloaded_weight = dict.fromkeys(columns, vectors)
+
+    # ---------------------------------------------------------------- examples as batches
 
     def __getitem__(self, index, join=True):
         table = self.inter_feat if self.windows is None else self.windows

@@ -5,6 +5,7 @@ from typing import Any
 from recbole.utils import init_seed
 
 from recbole_ext.data import data_preparation, fit_evaluation, read_dataset
+from recbole_ext.errors import recbole_errors_as_input_error
 
 
 class SharedData:
@@ -26,7 +27,8 @@ class SharedData:
         init_seed(config["seed"], config["reproducibility"])
         recorder = _Recorder(config)
         self.dataset: Any = read_dataset(recorder)
-        self.parts: list = self.dataset.build()
+        with recbole_errors_as_input_error(f"eval_args {config['eval_args']} with data set '{config['dataset']}'"):
+            self.parts: list = self.dataset.build()
         self.keys: set[str] = recorder.keys
         self._configure(config)
 

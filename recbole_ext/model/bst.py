@@ -22,7 +22,8 @@ from recbole_ext.errors import InputError
 from recbole_ext.model import gaps
 from recbole_ext.model.batching import SLOTS_AT_ONCE, groups, in_parts, longest
 from recbole_ext.model.bst_options import Options
-from recbole_ext.model.features import Crosses, Features, Table, without_bucket
+from recbole_ext.model.features import Crosses, Features, Table, key_of, without_bucket
+from recbole_ext.model.layers import load_item_vectors
 from recbole_ext.model.options import check_times
 from recbole_ext.model.target_attention import TargetBlock
 
@@ -92,6 +93,7 @@ class BST(SequentialRecommender):
         sizes = [sum(self.parts), *options.layers, 1]
         self.mlp = nn.ModuleList(nn.Linear(*pair) for pair in zip(sizes, sizes[1:], strict=False))
         self._initialise(config["initializer_range"])
+        load_item_vectors(self.item_features.embeddings[key_of(self.ITEM_ID)], "embedding_size", config, dataset)
         getLogger().info(
             f"BST reads: slots {', '.join(self.items.names)} and the time gap ({self.gap}); MLP {self.output}, "
             f"{', '.join([*self.items.names, *self.users.names, *self.context])}"

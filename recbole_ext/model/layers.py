@@ -5,6 +5,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from recbole_ext.errors import InputError
+
 LOGITS_AT_ONCE = 2**27  # numbers; 512 MiB in float32
 
 
@@ -61,6 +63,34 @@ def cross_entropy_over_items(hidden: Tensor, table: Tensor, bias: Tensor | None,
     parts = zip(hidden.split(rows), target.split(rows), strict=True)
     losses = [checkpoint(summed, part, answer, table, bias, use_reentrant=False) for part, answer in parts]
     return torch.stack(losses).sum() / len(hidden)
+
+
+def load_item_vectors(table: nn.Embedding, size_key: str, config, dataset) -> None:
+    """Begin with the pretrained item vectors that `preload_weight` names, if it names any.
+
+    Items without a vector, or with one of zeros, and the rows behind those of items keep what they have.
+
+    Args:
+        table: of items, [V or more, D]; row 0 is the padding.
+        size_key: the key that sets D, for the message.
+        config: of the run.
+        dataset: RecBole's, which has the vectors, [V, D].
+
+    Raises:
+        InputError: the vectors are of another size.
+    """
+    for column in config["preload_weight"] or ():
+        vectors = torch.as_tensor(dataset.get_preload_weight(column), dtype=table.weight.dtype)
+        if vectors.shape[1:] != table.weight.shape[1:]:
+            size = vectors[0].numel()
+            raise InputError(
+                f"{size_key} is {table.embedding_dim}, but the vectors that preload_weight names have {size} numbers; "
+                f"set {size_key} to {size}."
+            )
+        given = vectors.any(dim=1).nonzero().flatten()
+        given = given[given > 0]
+        with torch.no_grad():
+            table.weight[given] = vectors[given].to(table.weight.device)
 
 
 def take(x: Tensor, rows: Tensor) -> Tensor:

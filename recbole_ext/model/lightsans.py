@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 from recbole_ext.model import attention, efficient_attention
 from recbole_ext.model.batching import distinct, in_parts
-from recbole_ext.model.layers import Dropout, cross_entropy_over_items, take
+from recbole_ext.model.layers import Dropout, cross_entropy_over_items, load_item_vectors, take
 from recbole_ext.model.lightsans_block import Attention, Block
 from recbole_ext.model.lightsans_options import Options
 from recbole_ext.model.lightsans_recbole import RecBoleAttention
@@ -64,6 +64,7 @@ class LightSANs(SequentialRecommender):
         if self.compat:  # so that weights of the one are no weights of the other
             self.register_buffer("recbole_compat", torch.tensor(True))
         self._initialise(config["initializer_range"])
+        load_item_vectors(self.item_embedding, "hidden_size", config, dataset)
 
     def _among_items(self, config, options: Options) -> nn.Module:
         hidden, heads, rank = config["hidden_size"], options.heads, config["k_interests"]

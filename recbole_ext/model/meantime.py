@@ -24,7 +24,7 @@ from torch.nn import functional as F
 
 from recbole_ext.model.batching import alike, distinct, in_parts, longest
 from recbole_ext.model.kernels import TABULATED, GapTable, SinPhases
-from recbole_ext.model.layers import Dropout, cross_entropy_over_items, take
+from recbole_ext.model.layers import Dropout, cross_entropy_over_items, load_item_vectors, take
 from recbole_ext.model.meantime_options import DAY, Options, known_days
 from recbole_ext.model.mixed_attention import MixedBlock, Temporal
 from recbole_ext.model.options import check_times
@@ -78,6 +78,7 @@ class MEANTIME(SequentialRecommender):
         self.head, self.head_norm = nn.Linear(hidden, hidden), nn.LayerNorm(hidden, eps=eps)
         self.item_bias = nn.Parameter(torch.zeros(self.n_items))
         self._initialise(config["initializer_range"])
+        load_item_vectors(self.item_embedding, "hidden_size", config, dataset)
 
     def _initialise(self, deviation: float) -> None:
         for name, weights in self.named_parameters():

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from recbole_ext.config.command_line import check_options, truth
+from recbole_ext.config.command_line import FLAG, check_options, truth
 from recbole_ext.config.values import parse_literal
 from recbole_ext.errors import InputError
 from recbole_ext.serving.everyone import everyone
@@ -10,10 +10,12 @@ from recbole_ext.serving.files import SOURCES, read_events, read_tokens, suffix_
 from recbole_ext.serving.recommender import Recommender
 from recbole_ext.wording import counted
 
-OPTIONS = (
-    "checkpoint", "histories", "all_users", "data_path", "out", "k", "at", "exclude_seen", "items", "users", "device",
-    "show_progress",
-)  # fmt: skip
+OPTIONS = {
+    "checkpoint": "the name of a file", "histories": "the name of a file", "all_users": FLAG,
+    "data_path": "the folder of the data set", "out": "the name of a file", "k": "a number of items", "at": "a time",
+    "exclude_seen": FLAG, "items": "the name of a file", "users": "the name of a file",
+    "device": "the name of a device, e.g. cpu", "show_progress": FLAG,
+}  # fmt: skip
 
 
 def recommend(given: dict[str, Any]) -> str:
@@ -28,7 +30,7 @@ def recommend(given: dict[str, Any]) -> str:
     Raises:
         InputError: an option is unknown, missing or wrong.
     """
-    check_options("recommend", given, OPTIONS, {"checkpoint": "the name of a file", "out": "the name of a file"})
+    check_options("recommend", given, OPTIONS, ("checkpoint", "out"))
     values = {key: parse_literal(text) if isinstance(text, str) else text for key, text in given.items()}
     all_users = truth(given, "all_users", False)
     if all_users == ("histories" in given):

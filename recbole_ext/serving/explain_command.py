@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from recbole_ext.config.command_line import check_options, truth
+from recbole_ext.config.command_line import FLAG, check_options, truth
 from recbole_ext.config.paths import writable_file
 from recbole_ext.config.values import parse_literal
 from recbole_ext.errors import InputError
@@ -15,9 +15,12 @@ from recbole_ext.serving.files import SOURCES, read_events, suffix_of
 from recbole_ext.serving.recommender import Recommender
 from recbole_ext.whole_file import write_whole
 
-OPTIONS = (
-    "checkpoint", "histories", "user", "item", "at", "exclude_seen", "report", "out", "json", "device",
-)  # fmt: skip
+OPTIONS = {
+    "checkpoint": "the name of a file", "histories": "the name of a file", "user": "a user",
+    "item": "an item, or leave it out for the best one", "at": "a time", "exclude_seen": FLAG,
+    "report": "the name of a file that ends in .html", "out": "the name of a file that ends in .csv",
+    "json": "the name of a file that ends in .json", "device": "the name of a device, e.g. cpu",
+}  # fmt: skip
 FILES = {"report": ".html", "out": ".csv", "json": ".json"}
 SHOWN = 5  # events told on the screen
 
@@ -34,10 +37,7 @@ def explain(given: dict[str, Any]) -> str:
     Raises:
         InputError: an option is unknown, missing or wrong.
     """
-    needed = {"checkpoint": "the name of a file", "histories": "the name of a file", "user": "a user"}
-    check_options("explain", given, OPTIONS, needed)
-    if "item" in given and not isinstance(given["item"], str):
-        raise InputError("--item has no value; give it an item, or leave it out for the best one.")
+    check_options("explain", given, OPTIONS, ("checkpoint", "histories", "user"))
     seen = truth(given, "exclude_seen", True)
     targets = {option: _target(option, given[option]) for option in FILES if option in given}
     suffix_of(given["histories"], SOURCES, "histories")

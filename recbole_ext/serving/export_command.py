@@ -7,7 +7,10 @@ from recbole_ext.config.command_line import check_options
 from recbole_ext.serving.exporting import target_file
 from recbole_ext.serving.recommender import Recommender
 
-OPTIONS = ("checkpoint", "out", "device")
+OPTIONS = {
+    "checkpoint": "the name of a file", "out": "the name of a file that ends in .pt2",
+    "device": "the name of a device, e.g. cpu",
+}  # fmt: skip
 
 
 def export_model(given: dict[str, Any]) -> str:
@@ -22,7 +25,7 @@ def export_model(given: dict[str, Any]) -> str:
     Raises:
         InputError: an option is unknown, missing or wrong.
     """
-    check_options("export", given, OPTIONS, {"checkpoint": "the name of a file", "out": "the name of a file"})
+    check_options("export", given, OPTIONS, ("checkpoint", "out"))
     out = target_file(given["out"])
     difference = Recommender.load(given["checkpoint"], given.get("device", "cpu")).export(out)
     size = os.path.getsize(out) / 2**20

@@ -36,20 +36,20 @@ def read(path: str) -> dict[str, Any]:
         if len(words) < 3:
             raise InputError(f"{where} is '{line.strip()}'; it should be a key, a way and values, separated by blanks.")
         if words[0] in space:
-            raise InputError(f"{where}: key '{words[0]}' stands there twice.")
+            raise InputError(f"{where}: key '{words[0]}' appears twice.")
         space[words[0]] = {words[1]: _values(words[1], words[2], where)}
     return space
 
 
 def _values(way: str, text: str, where: str) -> list:
     if way == "choice":
-        values = parse_literal(text)
+        values = _literal(text, where)
         if not isinstance(values, (list, tuple)) or not values:
             raise InputError(f"{where}: choice is {text!r}; it should be a list such as [64,96,128].")
         return list(values)
     if way not in NUMBERS:
         raise InputError(f"{where}: '{way}' is no way to search; it should be one of choice, {', '.join(NUMBERS)}.")
-    found = [parse_literal(part) for part in text.split(",")]
+    found = [_literal(part, where) for part in text.split(",")]
     if len(found) != NUMBERS[way] or not all(isinstance(one, (int, float)) for one in found):
         raise InputError(f"{where}: {way} is '{text}'; it should be {NUMBERS[way]} numbers with commas between.")
     if way == "loguniform":
@@ -58,3 +58,10 @@ def _values(way: str, text: str, where: str) -> list:
         except OverflowError as error:
             raise InputError(f"{where}: loguniform is '{text}'; its ends are exponents of e, e.g. -8,0.") from error
     return found
+
+
+def _literal(text: str, where: str) -> Any:
+    try:
+        return parse_literal(text)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from error

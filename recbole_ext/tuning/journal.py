@@ -11,6 +11,7 @@ report.html          the same as pictures
 import json
 import math
 import os
+import shlex
 from typing import Any
 
 import yaml
@@ -59,7 +60,8 @@ class Journal:
     def begin(self, request: dict[str, Any]) -> None:
         """Write down what is asked for; `InputError` if the folder holds a search already."""
         if self.begun():
-            raise InputError(f"{self.folder} holds a search already; continue it with --resume={self.folder}.")
+            folder = shlex.quote(self.folder)
+            raise InputError(f"{self.folder} holds a search already; continue it with --resume={folder}.")
         writable_dir(self.path(CHECKPOINTS), "the search")
         self.write_yaml(REQUEST, request)
 

@@ -6,6 +6,7 @@ from typing import Any
 from recbole_ext.config.kinds import Kind, Maybe, Number, OneOf, Text, whole
 from recbole_ext.config.schema import fit
 from recbole_ext.config.values import parse_literal
+from recbole_ext.errors import InputError
 
 KINDS: dict[str, Kind] = {
     "num_samples": Maybe(whole("[1, inf)")),
@@ -69,7 +70,10 @@ def read_options(given: dict[str, Any]) -> dict[str, Any]:
     for name, value in given.items():
         kind = KINDS[name]
         if isinstance(value, str) and not kind.textual:
-            value = parse_literal(value)
+            try:
+                value = parse_literal(value)
+            except InputError as error:
+                raise InputError(f"{name}: {error}") from error
         value = "none" if name == "scheduler" and value is None else value
         if value is not None:
             checked[name] = fit(name, value, kind)

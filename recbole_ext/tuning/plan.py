@@ -127,6 +127,8 @@ def _settle(config: Config, space: Any) -> tuple[Space, str, dict[str, Any]]:
         keys.pop(key, None)
     if not Path(config["data_path"]).is_relative_to(Path(recbole.__file__).parent):  # what comes with it is found
         keys["data_path"] = config["data_path"]
+    if "log_dir" in keys:  # trials have working directories of their own
+        keys["log_dir"] = config["log_dir"]
     if "seed" not in domains:
         keys["seed"] = config["seed"]
     return domains, source, keys

@@ -4,6 +4,7 @@ import contextlib
 import csv
 import io
 import os
+import shlex
 import shutil
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
@@ -47,7 +48,7 @@ def finish(plan: "Plan", journal: Journal) -> dict[str, Any]:
         config, test_result = _test(plan, checkpoint)
     except InputError as error:
         write_report(plan, journal, records, None)
-        again = f"train it again with --config_files={journal.path(BEST)}"
+        again = f"train it again with --config_files={shlex.quote(journal.path(BEST))}"
         raise InputError(f"trial {first['trial']} is the best, but {str(error).rstrip('.')}; {again}.") from error
     write_report(plan, journal, records, test_result)
     return {

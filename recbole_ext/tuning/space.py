@@ -31,11 +31,12 @@ WAYS = {  # what each takes
 }
 # what is measured, on which data, where and for how long: trials that differ in it cannot be compared
 NOT_SEARCHED = {
-    "model", "dataset", "data_path", "checkpoint_dir", "config_files", "benchmark_filename", "eval_args", "metrics",
-    "topk", "valid_metric", "valid_metric_bigger", "metric_decimal_place", "eval_step", "repeatable", "use_gpu",
-    "gpu_id", "show_progress", "state", "allow_unknown", "nproc", "world_size", "encoding", "field_separator",
-    "seq_separator", "epochs", "user_inter_num_interval", "item_inter_num_interval", "val_interval", "rm_dup_inter",
-    "filter_inter_by_user_or_item", "exclude_history", "threshold", "min_history", "load_col", "unload_col",
+    "model", "dataset", "data_path", "checkpoint_dir", "log_dir", "config_files", "benchmark_filename", "eval_args",
+    "metrics", "topk", "valid_metric", "valid_metric_bigger", "metric_decimal_place", "eval_step", "repeatable",
+    "use_gpu", "gpu_id", "show_progress", "state", "allow_unknown", "nproc", "world_size", "encoding",
+    "field_separator", "seq_separator", "epochs", "user_inter_num_interval", "item_inter_num_interval", "val_interval",
+    "rm_dup_inter", "filter_inter_by_user_or_item", "exclude_history", "threshold", "min_history", "load_col",
+    "unload_col",
 }  # fmt: skip
 
 
