@@ -13,6 +13,7 @@ from recbole.utils import get_environment, get_flops, init_logger, init_seed, se
 from recbole_ext import checkpoint
 from recbole_ext.config import Config
 from recbole_ext.config.command_line import parse_arguments
+from recbole_ext.config.evaluation import check_run
 from recbole_ext.config.paths import writable_dir
 from recbole_ext.data import create_dataset, data_preparation
 from recbole_ext.errors import InputError
@@ -54,6 +55,7 @@ def run_recbole(
         config = Config(model, dataset, config_file_list, config_dict, argv)
     else:
         config = _config_to_resume(resume, model, dataset, config_file_list, config_dict, argv, saved)
+    check_run(config)
     writable_dir(config["checkpoint_dir"], "checkpoints")
     for folder in (os.path.join("log", config["model"]), "log_tensorboard"):
         writable_dir(folder, "the log of a run")
