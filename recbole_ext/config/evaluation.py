@@ -3,6 +3,7 @@
 A configuration may be made for its data alone. So nothing is refused here until evaluation is set up.
 """
 
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,14 @@ from recbole.evaluator import metric_types, metrics_dict
 from recbole.utils import EvaluatorType, ModelType
 
 from recbole_ext.config.models import is_known
-from recbole_ext.config.sampling import KEY, check_training, draws_negatives, evaluation_modes, missing_labels
+from recbole_ext.config.sampling import (
+    KEY,
+    check_training,
+    draws_negatives,
+    evaluation_modes,
+    labels_are_loaded,
+    missing_labels,
+)
 from recbole_ext.config.values import read_yaml
 from recbole_ext.errors import InputError
 
@@ -90,8 +98,8 @@ def resolve_defaults(final: dict[str, Any], given: set[str], model_class: type) 
                 metrics = []
             metrics, reason = [*metrics, wanted], f"valid_metric: {final['valid_metric']}"
         follow("metrics", metrics, reason)
-    wanted_cut = int(cut) if "valid_metric" in given and cut.isdecimal() else 0
-    if "topk" not in given and wanted_cut > 0 and wanted_cut not in final["topk"]:
+    wanted_cut = int(cut) if "valid_metric" in given and re.fullmatch("[1-9][0-9]{0,8}", cut) else 0
+    if "topk" not in given and wanted_cut and wanted_cut not in final["topk"]:
         follow("topk", [wanted_cut], because("valid_metric"))
     if "valid_metric" not in given:
         choices = valid_metrics(final["metrics"], final["topk"], modes)
@@ -198,9 +206,8 @@ def _check_modes(config: Any, modes: set[str]) -> None:
             f"{KEY} is {config[KEY]}, which takes every event for a positive one, but eval_args mode labeled measures "
             f"labels; set it to None, so that they are learnt."
         )
-    columns, label = (config["load_col"] or {}).get("inter", "*"), config["LABEL_FIELD"]
-    if not config["threshold"] and columns != "*" and label not in columns:
-        raise InputError(missing_labels("eval_args mode labeled", f"load_col loads the column '{label}'"))
+    if not labels_are_loaded(config):
+        raise InputError(missing_labels("eval_args mode labeled", f"load_col loads '{config['LABEL_FIELD']}'"))
 
 
 def _check_probabilities(config: Any, labels: list[str]) -> None:

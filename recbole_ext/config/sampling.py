@@ -87,11 +87,15 @@ def check_training(config: Any) -> None:
         pairwise = _loss_kind(config, config.model_class) == InputType.PAIRWISE
         if pairwise and get_dataloader(config, "train") is not UserDataLoader:
             raise InputError(f"{KEY} is None, but {config['model']} needs negatives; {example}.")
-    columns, label = (config["load_col"] or {}).get("inter", "*"), config["LABEL_FIELD"]
-    loaded = config["threshold"] or columns == "*" or label in columns
-    if learns_labels(config, config.model_class) and not loaded:
+    if learns_labels(config, config.model_class) and not labels_are_loaded(config):
         need = f"{config['model']} without negative sampling"
-        raise InputError(missing_labels(need, f"load_col loads the column '{label}'"))
+        raise InputError(missing_labels(need, f"load_col loads '{config['LABEL_FIELD']}'"))
+
+
+def labels_are_loaded(config: Any) -> bool:
+    """Whether `threshold` makes labels, or `load_col` may load a column of them: it may read all columns."""
+    columns = (config["load_col"] or {}).get("inter", "*")
+    return bool(config["threshold"]) or columns == "*" or config["LABEL_FIELD"] in (columns or ())
 
 
 def check_label_column(config: Any, dataset: Any) -> None:
