@@ -14,6 +14,7 @@ from recbole.utils import get_environment, get_flops, init_seed, set_color
 from recbole_ext import checkpoint
 from recbole_ext.config import Config
 from recbole_ext.config.command_line import parse_arguments
+from recbole_ext.config.evaluation import check_run
 from recbole_ext.config.paths import writable_dir
 from recbole_ext.data import create_dataset, data_preparation
 from recbole_ext.errors import InputError
@@ -56,6 +57,7 @@ def run_recbole(
         config = Config(model, dataset, config_file_list, config_dict, argv)
     else:
         config = _config_to_resume(resume, model, dataset, config_file_list, config_dict, argv, saved)
+    check_run(config)
     writable_dir(config["checkpoint_dir"], "checkpoints")
     check_log_dir(config)
     init_seed(config["seed"], config["reproducibility"])

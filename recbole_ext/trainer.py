@@ -19,6 +19,8 @@ from torch.nn.utils import clip_grad_norm_
 
 from recbole_ext import checkpoint, stopping
 from recbole_ext.collector import CountingCollector
+from recbole_ext.config.evaluation import check_evaluation
+from recbole_ext.config.sampling import check_label_column, check_training
 from recbole_ext.curves import Curves
 from recbole_ext.data.catalogue import describe
 from recbole_ext.data.frames import ExactTimeDataset
@@ -55,6 +57,7 @@ class PlainCheckpoints:
         self.curves = Curves()
         self.description: dict[str, Any] | None = None  # of the data set
         self.history: History | None = None  # of the users under evaluation, where it is left out of rankings
+        check_evaluation(config)
         with tensorboard_in_log_dir(config):
             super().__init__(config, model)
         self.clip_grad_norm = None  # done in _build_optimizer
@@ -77,7 +80,12 @@ class PlainCheckpoints:
 
         Each epoch leaves its state on the disk: in the checkpoint if it is the best one so far, in a second file
         beside it (`checkpoint.latest_file`) if not. After `resume_checkpoint`, training goes on as if it had not ended.
+
+        Raises:
+            InputError: training lacks negatives or labels that the loss needs, or evaluation lacks labels.
         """
+        check_training(self.config)
+        check_label_column(self.config, train_data._dataset)
         self.train_data, self.saves = train_data, saved
         if saved:
             _other_state(self.model)  # refuse better now than after an epoch
@@ -142,7 +150,12 @@ class PlainCheckpoints:
 
         Returns:
             the metrics as plain numbers, or None without data.
+
+        Raises:
+            InputError: labels are measured, and the data have none.
         """
+        if eval_data:
+            check_label_column(self.config, eval_data._dataset)
         if eval_data and load_best_model:
             path = model_file or self.saved_model_file
             checkpoint.load_weights(self.model, checkpoint.load(path, self.device), path)

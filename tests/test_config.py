@@ -10,7 +10,8 @@ from recbole.model.context_aware_recommender import FM
 from recbole.model.sequential_recommender import SASRec
 from recbole.utils import InputType
 
-from recbole_ext import MEANTIME, Config, InputError, create_dataset
+from recbole_ext import MEANTIME, Config, InputError, create_dataset, data_preparation
+from recbole_ext.config.evaluation import check_run
 from recbole_ext.config.paths import properties_file
 from recbole_ext.config.values import read_yaml
 
@@ -26,6 +27,14 @@ def ours() -> dict:
 def refuse(*args, **keys) -> str:
     with pytest.raises(InputError) as caught:
         make(*args, **keys)
+    return str(caught.value)
+
+
+def refuse_run(*args, **keys) -> str:
+    """The sentence with which a run refuses keys that a configuration takes."""
+    config = make(*args, **keys)
+    with pytest.raises(InputError) as caught:
+        check_run(config)
     return str(caught.value)
 
 
@@ -152,23 +161,26 @@ def test_a_loss_alone_brings_the_sampling_that_it_needs():
 
 def test_loss_and_sampling_that_contradict_each_other_are_refused():
     assert "loss_type CE draws no negatives" in refuse("SASRec", train_neg_sample_args={"distribution": "uniform"})
-    assert "loss_type BPR needs negatives" in refuse("SASRec", loss_type="BPR", train_neg_sample_args=None)
+    assert "loss_type BPR needs negatives" in refuse_run("SASRec", loss_type="BPR", train_neg_sample_args=None)
     assert "write CE" in refuse("SASRec", loss_type="ce")
     assert "candidate_num" in refuse("BPR", train_neg_sample_args={"dynamic": True})
-    assert "BPR needs negatives" in refuse("BPR", train_neg_sample_args=None)
-    make("MultiVAE", train_neg_sample_args=None)  # learns from whole histories
-    make("SINE", train_neg_sample_args=None)  # its loss is CE
+    assert "BPR needs negatives" in refuse_run("BPR", train_neg_sample_args=None)
+    check_run(make("MultiVAE", train_neg_sample_args=None))  # learns from whole histories
+    check_run(make("SINE", train_neg_sample_args=None))  # its loss is CE
 
 
 def test_what_learns_or_measures_labels_needs_some():
     assert make("FM")["threshold"] == {"rating": 4}
     labels = {"metrics": ["AUC"], "valid_metric": "AUC", "eval_args": {"mode": "labeled"}}
-    assert "FM without negative sampling needs labels" in refuse("FM", threshold=None)
-    assert "mode labeled needs labels" in refuse("SASRec", **labels)
-    make("SASRec", **labels, threshold={"rating": 4})
-    make("SASRec", **labels, load_col=None)
-    make("SASRec", **labels, load_col={"inter": ["user_id", "item_id", "timestamp", "label"]})
-    make(FM, threshold=None, train_neg_sample_args={"distribution": "uniform"}, eval_args={"mode": "uni9"})
+    assert "FM without negative sampling needs labels" in refuse_run("FM", threshold=None)
+    assert "mode labeled needs labels" in refuse_run("SASRec", **labels)
+    for config in (
+        make("SASRec", **labels, threshold={"rating": 4}),
+        make("SASRec", **labels, load_col=None),
+        make("SASRec", **labels, load_col={"inter": ["user_id", "item_id", "timestamp", "label"]}),
+        make(FM, threshold=None, train_neg_sample_args={"distribution": "uniform"}, eval_args={"mode": "uni9"}),
+    ):
+        check_run(config)
 
 
 # ---------------------------------------------------------------- metrics
@@ -176,27 +188,29 @@ def test_what_learns_or_measures_labels_needs_some():
 
 def test_the_metric_of_validation_has_to_be_measured():
     assert make(valid_metric="ndcg@10")["valid_metric"] == "ndcg@10"
-    for wrong in ("MRR@7", "NDCG", "MAP@10", "5", "None"):
-        assert f"valid_metric is '{wrong}', which is not measured; choose one of Recall@10" in refuse(
+    for wrong in ("MRR@0", "NDCG", "MAPP@10", "5", "None"):
+        assert f"valid_metric is '{wrong}', which is not measured; choose one of Recall@10" in refuse_run(
             valid_metric=wrong
         )
-    assert "choose one of AUC, LogLoss" in refuse("FM", valid_metric="NDCG@10")
-    make("SASRec", metrics=["GAUC", "NDCG"], valid_metric="GAUC")
+    assert "choose one of AUC, LogLoss, or set eval_args mode to full" in refuse_run("FM", valid_metric="NDCG@10")
+    assert "or set eval_args mode to labeled" in refuse_run("SASRec", valid_metric="AUC")
+    check_run(make("SASRec", metrics=["GAUC", "NDCG"], valid_metric="GAUC"))
 
 
 def test_metrics_of_labels_and_of_ranks_do_not_mix_and_need_their_modes():
-    assert "AUC, which measures labels, and NDCG, which measures ranks" in refuse(metrics=["NDCG", "AUC"])
-    assert "set eval_args mode to labeled" in refuse(metrics="AUC", valid_metric="AUC")
-    assert "mode labeled gives no ranks" in refuse(eval_args={"mode": "labeled"}, threshold={"rating": 4})
-    make("SASRec", metrics="AUC", valid_metric="AUC", eval_args={"mode": "uni10"})
+    assert "AUC, which measures labels, and NDCG, which measures ranks" in refuse_run(metrics=["NDCG", "AUC"])
+    assert "set eval_args mode to labeled" in refuse_run(metrics="AUC", valid_metric="AUC")
+    labels = {"eval_args": {"mode": "labeled"}, "threshold": {"rating": 4}}
+    assert "mode labeled gives no ranks" in refuse_run(**labels, metrics="NDCG", valid_metric="NDCG@10")
+    check_run(make("SASRec", metrics="AUC", valid_metric="AUC", eval_args={"mode": "uni10"}))
 
 
 def test_labels_are_either_learnt_and_measured_or_not():
     labels = {"metrics": ["AUC"], "valid_metric": "AUC", "threshold": {"rating": 4}}
     drawn = {"train_neg_sample_args": {"distribution": "uniform"}, "eval_args": {"mode": "labeled"}}
-    assert "takes every event for a positive one" in refuse("BST", **labels, **drawn)
+    assert "takes every event for a positive one" in refuse_run("BST", **labels, **drawn)
     mixed = {"eval_args": {"mode": {"valid": "labeled", "test": "uni5"}}}
-    assert "labeled goes with labeled only" in refuse("BST", **labels, **mixed)
+    assert "labeled goes with labeled only" in refuse_run("BST", **labels, **mixed)
 
 
 def test_a_setting_of_ours_is_known_by_its_name():
@@ -219,12 +233,12 @@ def test_candidates_that_are_more_than_the_items_are_warned_of(make_config, capl
     for mode, warned in (("uni19", False), ("uni20", True)):
         caplog.clear()
         config = make_config(eval_args={"mode": mode})  # of 20 items
-        create_dataset(config)
+        data_preparation(config, create_dataset(config))
         assert ("there are only 19 items beside each target: candidates repeat" in caplog.text) == warned
 
 
 def test_a_sequential_model_needs_time_order_and_repeatable_evaluation():
-    assert "sequential models need 'TO'" in refuse(eval_args={"order": "RO"})
+    assert "sequential models need 'TO'" in refuse_run(eval_args={"order": "RO"})
     assert "repeatable" in refuse(repeatable=False)
 
 

@@ -133,9 +133,10 @@ def bytes_held(loaders) -> int:
             found |= {id(array): array.nbytes for array in vars(table.ranges).values()}
             for log in (table.targets, table.history):
                 found |= {id(column): column.nbytes for column in log.columns.values()}
-            parts = {"targets", "history", "ranges", "suffix", "length_field", "width", "hidden", "kept"}
-            assert set(vars(table)) == parts  # nothing else holds data
+            parts = {"targets", "history", "ranges", "suffix", "length_field", "width", "hidden", "kept", "added"}
+            assert set(vars(table)) == {*parts, "in_batches"}  # nothing else holds data
             assert not table.kept
+            assert not table.added
     return sum(found.values())
 
 
@@ -241,11 +242,46 @@ def test_dropped_columns_are_gone_from_table_and_batch_and_the_log_is_left_alone
         table.drop("item")
 
 
-def test_a_table_takes_no_new_columns(table):
-    with pytest.raises(TypeError, match="set them on a batch"):
-        table["new"] = torch.zeros(3)
-    with pytest.raises(TypeError, match="set them on a batch"):
-        table.update(table.gather())
+@pytest.mark.parametrize("name", ["new", "item", "item_list", "user"])
+@pytest.mark.parametrize("kind", [torch.tensor, np.array, list])
+def test_a_column_that_is_set_is_in_the_table_its_parts_and_its_batches(table, name, kind):
+    others = {column: table[column].clone() for column in table.columns if column != name}
+    table[name] = kind([7, 8, 9])
+    assert table[name].tolist() == table.gather()[name].tolist() == getattr(table, name).tolist() == [7, 8, 9]
+    assert table.columns.count(name) == 1
+    assert sorted(table.columns) == sorted(table.gather().columns) == sorted({*others, name})
+    assert all(torch.equal(table[column], values) for column, values in others.items())
+    for index in (slice(None, None, -1), [2, 0], np.array([True, False, True]), torch.tensor([1]), slice(1, 3)):
+        rows = np.asarray(index) if not isinstance(index, slice) else index
+        assert table[index][name].tolist() == np.array([7, 8, 9])[rows].tolist()
+    table.sort(name, ascending=False)
+    assert table[name].tolist() == [9, 8, 7]
+    assert table["tags"].tolist() == others["tags"].tolist()[::-1]
+    table.drop(name)
+    assert name not in table
+    assert name not in table.gather()
+    table[name] = torch.zeros(3)
+    assert table[name].tolist() == [0, 0, 0]
+
+
+def test_all_columns_of_another_table_are_set_at_once(table):
+    other = table.gather()
+    table.update(other)
+    assert all(torch.equal(table[name], other[name]) for name in other.columns)
+
+
+@pytest.mark.parametrize("values", [torch.zeros(2), torch.zeros(4, 3), 5, torch.tensor(1.0), []])
+def test_a_column_has_a_value_for_each_example(table, values):
+    with pytest.raises(ValueError, match="column 'new' has the shape .*; there are 3 examples, one a row"):
+        table["new"] = values
+    assert "new" not in table
+
+
+def test_a_column_of_another_name_than_text_and_a_prefix_are_refused(table):
+    with pytest.raises(KeyError, match="not the name of a column"):
+        table[0] = torch.zeros(3)
+    with pytest.raises(TypeError, match="call gather"):
+        table.add_prefix("neg_")
 
 
 @pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda table: pickle.loads(pickle.dumps(table))])
@@ -253,7 +289,9 @@ def test_copies_and_pickles_are_equal_and_apart(table, again):
     other = again(table)
     assert all(torch.equal(other[name], table[name]) for name in table.columns)
     other.drop("item")
+    other["new"] = torch.zeros(3)
     other.shuffle()
+    assert "new" not in table
     assert table.columns[1] == "item"
     assert table["item"].tolist() == [11, 12, 14]
 

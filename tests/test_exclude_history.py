@@ -76,9 +76,10 @@ def test_too_few_items_left_are_refused(evaluated):
 
 @pytest.mark.parametrize("mode", ["uni5", "labeled"])
 def test_it_belongs_to_rankings_of_all_items(make_config, mode):
+    labels = {"metrics": ["AUC"], "valid_metric": "AUC"} if mode == "labeled" else {}
+    config = make_config("SASRec", exclude_history=True, eval_args={"mode": mode}, **labels)
     with pytest.raises(InputError, match=f"exclude_history is True, but eval_args mode is {mode}"):
-        make_config("SASRec", exclude_history=True, eval_args={"mode": mode},
-                    **({"metrics": ["AUC"], "valid_metric": "AUC"} if mode == "labeled" else {}))  # fmt: skip
+        data_preparation(config, create_dataset(config))
 
 
 def test_histories_that_files_bring_are_taken_out_too(make_config, tmp_path):

@@ -440,12 +440,13 @@ def test_a_checkpoint_knows_every_column_of_its_events(make_config, write_events
 
 def test_negatives_of_a_single_item_are_refused(make_config):
     events = [(f"u{user}", "x", time) for user in range(3) for time in range(6)]
+    config = make_config("BST", events=events, topk=[1], valid_metric="NDCG@1")
     with pytest.raises(InputError, match="draws negatives, but the data set has only 1 item"):
-        create_dataset(make_config("BST", events=events, topk=[1], valid_metric="NDCG@1"))
+        data_preparation(config, create_dataset(config))
 
 
 def test_sampled_candidates_of_a_single_item_are_refused(make_config):
     events = [(f"u{user}", "x", time) for user in range(3) for time in range(6)]
     config = make_config(events=events, topk=[1], valid_metric="NDCG@1", eval_args={"mode": "uni5"})
     with pytest.raises(InputError, match="only 1 item"):
-        create_dataset(config)
+        data_preparation(config, create_dataset(config))

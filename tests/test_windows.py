@@ -165,7 +165,8 @@ MEASURED = {**ALL_LABELS, "eval_args": {"split": {"RS": [0.6, 0.2, 0.2]}, "mode"
         ({"model": "SASRec", **RANKED}, False, False), ({"model": "MEANTIME", **RANKED}, False, False),
         ({"model": "BST", "train_neg_sample_args": DRAWN, **RANKED}, False, False),
         ({"model": "BST", "train_neg_sample_args": None, **RANKED}, True, False),
-        ({**MEASURED, "model": "SASRec"}, False, True), (MEASURED, True, True),
+        ({**MEASURED, "model": "SASRec", "metrics": ["AUC"], "valid_metric": "AUC"}, False, True),
+        (MEASURED, True, True),
     ],
     ids=["CE", "windows", "drawn", "learnt", "measured", "learnt and measured"],
 )  # fmt: skip

@@ -4,12 +4,10 @@ import importlib.util
 from logging import getLogger
 from typing import Any
 
-from recbole.evaluator import metric_types
 from recbole.model.abstract_recommender import AbstractRecommender
-from recbole.utils import EvaluatorType, InputType, ModelType
+from recbole.utils import InputType, ModelType
 
 from recbole_ext.config.kinds import Number
-from recbole_ext.config.sampling import evaluation_modes
 from recbole_ext.config.schema import fit
 from recbole_ext.errors import InputError
 
@@ -62,50 +60,6 @@ def check_history(final: dict[str, Any], model_class: Any) -> None:
         raise InputError(f"min_history is {least}, but {final['model']} needs a history: give {able} or more.")
 
 
-def is_of_labels(metric: str, modes: set[str]) -> bool:
-    """Whether a metric measures scores of labelled events; GAUC does in mode labeled, and ranks in the others."""
-    return metric_types[metric.lower()] == EvaluatorType.VALUE or (metric == "GAUC" and modes == {"labeled"})
-
-
-def as_recbole_takes(metrics: list[str], eval_args: dict[str, Any]) -> list[str]:
-    """Metrics for RecBole's check of their types, where GAUC is one of ranks: left out if it is one of labels."""
-    if "labeled" not in evaluation_modes(eval_args):
-        return metrics
-    return [metric for metric in metrics if metric != "GAUC"] or ["AUC"]
-
-
-def check_metrics(final: dict[str, Any]) -> None:
-    """Metrics are of one kind, which fits the mode of evaluation, and `valid_metric` is one of them.
-
-    Metrics of labels (AUC) need a score for each labelled event, those of ranks (NDCG) a rank among other items.
-    """
-    metrics, modes = final["metrics"], evaluation_modes(final["eval_args"])
-    labels = [metric for metric in metrics if is_of_labels(metric, modes)]
-    ranks = [metric for metric in metrics if metric not in labels]
-    sampled = modes - {"full"}
-    if final.get("exclude_history") and sampled and final["MODEL_TYPE"] == ModelType.SEQUENTIAL:
-        raise InputError(
-            f"exclude_history is True, but eval_args mode is {min(sampled)}; it takes items out of a ranking of all: "
-            f"set mode to full."
-        )
-    if "labeled" in modes and len(modes) > 1:
-        raise InputError(f"eval_args mode is {final['eval_args']['mode']}; labeled goes with labeled only.")
-    if labels and ranks:
-        raise InputError(
-            f"metrics has {labels[0]}, which measures labels, and {ranks[0]}, which measures ranks; give one."
-        )
-    if labels and "full" in modes:
-        raise InputError(f"metrics has {labels[0]}, which measures labels; set eval_args mode to labeled, or to uniN.")
-    if ranks and "labeled" in modes:
-        raise InputError(f"eval_args mode labeled gives no ranks, which {ranks[0]} measures; give metrics such as AUC.")
-    choices = [*labels]
-    for metric in ranks:
-        choices += [metric] if metric == "GAUC" else [f"{metric}@{k}" for k in final["topk"]]
-    valid = final["valid_metric"]
-    if valid.lower() not in {choice.lower() for choice in choices}:
-        raise InputError(f"valid_metric is '{valid}', which is not measured; choose one of {', '.join(choices)}.")
-
-
 def check_catalogue(config: Any, n_items: int) -> None:
     """`topk` cannot exceed the number of items, padding left out; sampled candidates need an item besides the target.
 
@@ -114,7 +68,10 @@ def check_catalogue(config: Any, n_items: int) -> None:
         n_items: RecBole's count, with the padding item.
     """
     if config["eval_type"].name == "RANKING" and max(config["topk"]) > n_items - 1:
-        raise InputError(f"topk is {max(config['topk'])}, but the data set has only {n_items - 1} items.")
+        default = "" if "topk" in getattr(config, "given", ["topk"]) else " by default"
+        raise InputError(
+            f"topk is {max(config['topk'])}{default}, but the data set has only {n_items - 1} items; lower it."
+        )
     draws = (config["train_neg_sample_args"] or {}).get("distribution") not in (None, "none")
     if draws and n_items < 3:
         raise InputError(f"train_neg_sample_args draws negatives, but the data set has only {n_items - 1} item.")

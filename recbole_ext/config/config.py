@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 from recbole.config import Config as RecBoleConfig
-from recbole.utils import ModelType
 
-from recbole_ext.config import checks, columns, sampling
+from recbole_ext.config import checks, columns, evaluation, sampling
 from recbole_ext.config.command_line import parse_arguments
 from recbole_ext.config.keys import (
     DERIVED,
@@ -37,6 +36,13 @@ class Config(RecBoleConfig):
         config_dict: keys and values; texts are read as literals.
         argv: command-line arguments, all of which must be keys. `None` reads those of the running program, as
             RecBole does, and skips what is not a key; `[]` reads none.
+
+    What only training or evaluation needs is refused where they are set up, by `data_preparation`, the trainer and
+    `run_recbole`: a configuration may serve to read data alone.
+
+    Attributes:
+        given (set[str]): the keys that are not defaults.
+        changed_defaults (list[str]): a sentence for each default of evaluation that follows a key that was given.
 
     Raises:
         InputError: something in the request is wrong; one sentence says what and what would be right.
@@ -135,6 +141,7 @@ class Config(RecBoleConfig):
         final = super()._get_final_config_dict()
         sampling.settle_negative_sampling(final, self.given, self.model_class)
         columns.settle_columns(final, self.given, self.model_class)
+        self.changed_defaults = evaluation.resolve_defaults(final, self.given, self.model_class)
         return final
 
     def fitted(self, key: str, value: Any) -> Any:
@@ -200,10 +207,9 @@ class Config(RecBoleConfig):
     def _set_default_parameters(self):
         final = self.final_config_dict
         checks.check_surroundings(final, self.model_class)
-        checks.check_metrics(final)
         data_path, metrics = final["data_path"], final["metrics"]
-        final["metrics"] = checks.as_recbole_takes(metrics, final["eval_args"])
         checks.check_loss_type(final, self.model_class)
+        final["metrics"] = evaluation.metrics_accepted_by_recbole(metrics, final["eval_args"])
         super()._set_default_parameters()
         final["metrics"] = metrics
         checks.check_transform(final, self.model_class)
@@ -212,9 +218,7 @@ class Config(RecBoleConfig):
         final["checkpoint_dir"] = absolute(final["checkpoint_dir"], "checkpoint_dir")
         if final["log_dir"] != ".":  # otherwise the working directory, wherever that is when the run is resumed
             final["log_dir"] = absolute(final["log_dir"], "log_dir")
-        if final["MODEL_TYPE"] == ModelType.SEQUENTIAL and final["eval_args"]["order"] != "TO":
-            raise InputError(f"eval_args order is '{final['eval_args']['order']}'; sequential models need 'TO'.")
-        sampling.check_supply(final, self.model_class)
+        sampling.warn_of_unused_labels(final, self.model_class)
 
     def _find_data(self, data_path: str) -> str:
         parts = self.final_config_dict["benchmark_filename"]

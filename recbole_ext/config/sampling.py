@@ -19,7 +19,8 @@ def settle_negative_sampling(final: dict[str, Any], given: set[str], model_class
     what they take by their class, need some, but for those that are measured by labels, which then learn labels.
 
     Raises:
-        InputError: the loss and the sampling contradict each other.
+        InputError: the loss and the sampling contradict each other. Negatives that are missing are refused by
+            `check_training`, for a configuration may serve to read data only.
     """
     value, loss = final.get(KEY), str(final.get("loss_type"))
     if not value or (KEY in given and value.get("distribution", "uniform") is None):
@@ -34,13 +35,6 @@ def settle_negative_sampling(final: dict[str, Any], given: set[str], model_class
             labels = "labeled" in evaluation_modes(final["eval_args"])  # then they are learnt, too
             draws = loss == "BPR" or (loss != "CE" and states_input and not labels)
             value = {"distribution": "uniform", "sample_num": 1} if draws else None
-        elif value is not None and "labeled" in evaluation_modes(final["eval_args"]):
-            raise InputError(
-                f"{KEY} is {value}, which takes every event for a positive one, but eval_args mode labeled measures "
-                f"labels; set it to None, so that they are learnt."
-            )
-        if loss == "BPR" and value is None:
-            raise InputError(f"{KEY} is None, but loss_type BPR needs negatives; give {{'distribution': 'uniform'}}.")
         if loss == "CE" and value is not None:
             raise InputError(f"{KEY} is {value}, but loss_type CE draws no negatives; leave it out or set it to None.")
         if loss.upper() in ("BPR", "CE") and loss != loss.upper():
@@ -56,9 +50,8 @@ def evaluation_modes(eval_args: dict[str, Any]) -> set[str]:
 
 def learns_labels(final: Any, model_class: Any) -> bool:
     """Whether training tells events by their labels; otherwise every one of them is a positive example."""
-    sampled = (final[KEY] or {}).get("distribution") not in (None, "none")
     supervised = model_class.type in (ModelType.CONTEXT, ModelType.SEQUENTIAL)
-    return supervised and not sampled and _loss_kind(final, model_class) == InputType.POINTWISE
+    return supervised and not draws_negatives(final) and _loss_kind(final, model_class) == InputType.POINTWISE
 
 
 def _loss_kind(final: Any, model_class: Any) -> InputType | None:
@@ -67,28 +60,62 @@ def _loss_kind(final: Any, model_class: Any) -> InputType | None:
     return None if over_all_items else getattr(model_class, "input_type", None)
 
 
-def check_supply(final: dict[str, Any], model_class: Any) -> None:
-    """See to it that there are negatives for those who compare with them, and labels where they are learnt or measured.
+def draws_negatives(final: Any) -> bool:
+    """Whether training draws negatives."""
+    return (final[KEY] or {}).get("distribution") not in (None, "none")
 
-    Raises:
-        InputError: none are sampled, neither `threshold` makes labels, nor is a column of them loaded.
-    """
-    kind, unsampled = _loss_kind(final, model_class), final[KEY] is None
-    if kind == InputType.PAIRWISE and unsampled and get_dataloader(final, "train") is not UserDataLoader:
-        raise InputError(f"{KEY} is None, but {final['model']} needs negatives; give {{'distribution': 'uniform'}}.")
-    learns = learns_labels(final, model_class)
+
+def warn_of_unused_labels(final: dict[str, Any], model_class: Any) -> None:
+    """Warn where there are labels, and negatives are drawn as if there were none."""
     labelled = final["threshold"] or final["LABEL_FIELD"] in ((final["load_col"] or {}).get("inter") or ())
-    if labelled and kind == InputType.POINTWISE and not unsampled and final["history"] == "all":
+    pointwise = _loss_kind(final, model_class) == InputType.POINTWISE
+    if labelled and pointwise and draws_negatives(final) and final["history"] == "all":
         getLogger().warning(
             f"{KEY} draws negatives, so every event counts as positive, whatever its {final['LABEL_FIELD']}; to learn "
             f"labels, set eval_args mode to labeled; to take positive events only, set history to positive."
         )
-    if not learns and "labeled" not in final["eval_args"]["mode"].values():
-        return
-    columns, label = (final["load_col"] or {}).get("inter", "*"), final["LABEL_FIELD"]
-    if not final["threshold"] and columns != "*" and label not in columns:
-        need = f"{final['model']} without negative sampling" if learns else "eval_args mode labeled"
-        raise InputError(
-            f"{need} needs labels, but neither threshold makes them nor load_col loads the column '{label}' "
-            f"(LABEL_FIELD); give e.g. threshold: {{'rating': 4}}."
-        )
+
+
+def check_training(config: Any) -> None:
+    """See to it that there are negatives for a loss that compares with them, and labels for one that learns them.
+
+    Raises:
+        InputError: no negatives are sampled, or neither `threshold` makes labels nor is a column of them loaded.
+    """
+    example = "give {'distribution': 'uniform'}"
+    if not draws_negatives(config):
+        if config["MODEL_TYPE"] == ModelType.SEQUENTIAL and config["loss_type"] == "BPR":
+            raise InputError(f"{KEY} is None, but loss_type BPR needs negatives; {example}.")
+        pairwise = _loss_kind(config, config.model_class) == InputType.PAIRWISE
+        if pairwise and get_dataloader(config, "train") is not UserDataLoader:
+            raise InputError(f"{KEY} is None, but {config['model']} needs negatives; {example}.")
+    if learns_labels(config, config.model_class) and not labels_are_loaded(config):
+        need = f"{config['model']} without negative sampling"
+        raise InputError(missing_labels(need, f"load_col loads '{config['LABEL_FIELD']}'"))
+
+
+def labels_are_loaded(config: Any) -> bool:
+    """Whether `threshold` makes labels, or `load_col` may load a column of them: it may read all columns."""
+    columns = (config["load_col"] or {}).get("inter", "*")
+    return bool(config["threshold"]) or columns == "*" or config["LABEL_FIELD"] in (columns or ())
+
+
+def check_label_column(config: Any, dataset: Any) -> None:
+    """Refuse data without a column of labels where they are learnt or measured.
+
+    Raises:
+        InputError: there is no such column.
+    """
+    learns, label = learns_labels(config, config.model_class), config["LABEL_FIELD"]
+    measured = "labeled" in evaluation_modes(config["eval_args"])
+    if (learns or measured) and label not in dataset.inter_feat:
+        need = "eval_args mode labeled" if measured else f"{config['model']} without negative sampling"
+        raise InputError(missing_labels(need, f"has data set '{dataset.dataset_name}' a column '{label}'"))
+
+
+def missing_labels(need: str, source: str) -> str:
+    """The sentence about labels that are needed and are nowhere."""
+    return (
+        f"{need} needs labels, but neither threshold makes them nor {source} (LABEL_FIELD); give e.g. threshold: "
+        f"{{'rating': 4}}."
+    )

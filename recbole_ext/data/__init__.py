@@ -11,6 +11,7 @@ from recbole.utils import ModelType
 
 from recbole_ext.checkpoint import data_digest
 from recbole_ext.config.checks import check_catalogue, limit_eval_batch
+from recbole_ext.config.evaluation import check_evaluation
 from recbole_ext.data.column_keys import check_column_keys
 from recbole_ext.data.download import download
 from recbole_ext.data.event_log import EventLogDataset
@@ -29,16 +30,11 @@ def create_dataset(config):
     Sequential models get the event log, RecBole's own included, unless RecBole has a data set class made for them
     (DIEN, KSR, GRU4RecKG). All others get RecBole's.
 
+    Nothing depends on the keys of evaluation: one data set can serve several runs.
+
     Raises:
-        InputError: the files or the filters are wrong; `topk` exceeds the catalogue.
+        InputError: the files or the filters are wrong.
     """
-    dataset = read_dataset(config)
-    fit_evaluation(config, dataset)
-    return dataset
-
-
-def read_dataset(config):
-    """`create_dataset` without what depends on the keys of evaluation: one data set can serve several runs."""
     own = importlib.import_module("recbole.data.dataset")
     ignored = [key for key in PICKLES if config[key]]
     if ignored:
@@ -55,18 +51,18 @@ def read_dataset(config):
     return dataset
 
 
-def fit_evaluation(config, dataset) -> None:
-    """Hold `topk` against the catalogue, and the size of evaluation batches to `eval_memory_mb`."""
-    check_catalogue(config, dataset.item_num)
-    limit_eval_batch(config, dataset.item_num)
-
-
 def data_preparation(config, dataset):
     """RecBole's `data_preparation`: training, validation and test loaders, as `eval_args` says.
 
     Raises:
-        InputError: the data cannot be split or sampled from in that way.
+        InputError: keys of evaluation contradict each other or the model; `topk` exceeds the number of items; the data
+            cannot be split or sampled from in that way.
     """
+    check_evaluation(config)
+    for sentence in getattr(config, "changed_defaults", ()):
+        getLogger().warning(sentence)
+    check_catalogue(config, dataset.item_num)
+    limit_eval_batch(config, dataset.item_num)
     with _no_pickles(config), _recbole_reads(config):
         loaders = recbole.data.data_preparation(config, dataset)
     for loader in loaders:
@@ -97,9 +93,9 @@ def _check_draws(sampler) -> None:
 def _check_classes(dataset, part: str, config) -> None:
     """Refuse labels of which AUC cannot be computed, better now than after an epoch."""
     field, metric = config["LABEL_FIELD"], "AUC" if "AUC" in config["metrics"] else "GAUC"
-    label = dataset.inter_feat[field]
-    if len(label) == 0:
+    if len(dataset.inter_feat) == 0 or field not in dataset.inter_feat:  # the trainer refuses data without labels
         return
+    label = dataset.inter_feat[field]
     if len(labels := set(label.tolist())) < 2:
         raise InputError(
             f"metrics has {metric}, but in the {part} data every '{field}' is {labels.pop():g}; {metric} needs labels "

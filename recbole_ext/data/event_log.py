@@ -75,6 +75,14 @@ class EventLogDataset(ExactTimeDataset):
     def __len__(self):
         return len(self.inter_feat if self.windows is None else self.windows)
 
+    def copy(self, new_inter_feat):
+        """RecBole's copy with other examples, which are then what it yields: windows are those of the whole."""
+        other = super().copy(new_inter_feat)
+        other.windows = None
+        if isinstance(new_inter_feat, Examples):
+            other.inter_feat = new_inter_feat.replaced(in_batches=True)
+        return other
+
     # ---------------------------------------------------------------- examples
 
     def data_augmentation(self):
@@ -161,6 +169,7 @@ class EventLogDataset(ExactTimeDataset):
             users = train.targets.columns[self.uid_field].numpy()
             ranges = windows(users, train.ranges.target, self.max_item_list_len, self.config["train_window"])
             parts[0].windows = train.replaced(ranges=ranges)
+            parts[0].inter_feat = train.replaced(in_batches=False)
         for name, part in zip(("train", "valid", "test"), parts, strict=True):
             log, rows = part.inter_feat.targets.columns, part.inter_feat.ranges.target
             self.funnel.split(name, log[self.uid_field].numpy()[rows], log[self.iid_field].numpy()[rows], part.windows)

@@ -33,6 +33,9 @@ class Examples(Interaction):
     column: targets [n], lengths [n], lists [n, L] padded with 0 on the right. A column is gathered when it is asked
     for; `gather()` makes the batch of all columns.
 
+    `examples[name] = values` sets a column, [n, ...], new or in place of one that is there; batches have it. Histories
+    stay as they are. What is read is a copy: change a column by setting it, not in place.
+
     Args:
         targets: log from which the target events come.
         history: log from which the histories come; the same object unless histories are filtered.
@@ -48,6 +51,8 @@ class Examples(Interaction):
         self.targets, self.history, self.ranges = targets, history, ranges
         self.suffix, self.length_field, self.width = suffix, length_field, width
         self.hidden: frozenset[str] = frozenset()  # columns that were dropped
+        self.added: dict[str, Tensor] = {}  # columns that were set, a row for each example
+        self.in_batches = True  # whether batches come from these examples, and not from windows
         self.kept: dict[str, Tensor] = {}  # the list that was last asked for by name: some models ask again and again
 
     # ---------------------------------------------------------------- columns
@@ -55,7 +60,8 @@ class Examples(Interaction):
     @property
     def columns(self) -> list[str]:
         lists = [name + self.suffix for name in self.history.lists]
-        return [name for name in (*self.targets.columns, self.length_field, *lists) if name not in self.hidden]
+        names = [name for name in (*self.targets.columns, self.length_field, *lists) if name not in self.hidden]
+        return [*names, *(name for name in self.added if name not in names)]
 
     @property
     def interaction(self) -> Examples:
@@ -68,18 +74,26 @@ class Examples(Interaction):
     def items(self) -> Iterator[tuple[str, Tensor]]:
         return ((name, self[name]) for name in self.columns)
 
+    def values(self) -> Iterator[Tensor]:
+        return (self[name] for name in self.columns)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return default if name not in self.columns else self[name]
+
     @property
     def length(self) -> int:
         return len(self.ranges)
 
     def gather(self) -> Interaction:
         """The batch of these examples."""
-        lists = [name for name in self.history.lists if name + self.suffix not in self.hidden]
-        batch = {name: self._column(name) for name in (*self.targets.columns, self.length_field)}
-        batch = {name: values for name, values in batch.items() if name not in self.hidden}
-        return Interaction({**batch, **self._lists(lists)})
+        gone = self.hidden | self.added.keys()
+        lists = [name for name in self.history.lists if name + self.suffix not in gone]
+        names = [name for name in (*self.targets.columns, self.length_field) if name not in gone]
+        return Interaction({**{name: self._column(name) for name in names}, **self._lists(lists), **self.added})
 
     def _column(self, name: str) -> Tensor:
+        if name in self.added:
+            return self.added[name]
         if name in self.targets.columns:
             return self.targets.columns[name][torch.from_numpy(self.ranges.target)]
         if name == self.length_field:
@@ -139,7 +153,7 @@ class Examples(Interaction):
         if not isinstance(index, slice):
             index = np.asarray(index)
             index = index if len(index) else index.astype(np.int64)
-        return self.replaced(ranges=self.ranges[index])
+        return self.replaced(ranges=self.ranges[index], added=self._added(index), in_batches=True)
 
     def __getattr__(self, name):
         if name.startswith("__") or "targets" not in self.__dict__ or name not in self:
@@ -159,15 +173,36 @@ class Examples(Interaction):
         return f"{len(self)} examples with the columns {', '.join(self.columns)}"
 
     def __deepcopy__(self, memo):
-        return copy.copy(self)  # logs and ranges are never written to
+        return self.replaced()  # logs and ranges are never written to
 
-    def __setitem__(self, name, value):
-        raise TypeError("examples are ranges into the event log and take no new columns; set them on a batch")
+    def __setitem__(self, name, values):
+        if not isinstance(name, str):
+            raise KeyError(f"{name!r} is not the name of a column")
+        if not self.in_batches:
+            raise TypeError(
+                f"column '{name}' would not reach the model, which learns from windows of events and not from these "
+                f"examples; set it on a batch, which gather() and the loader give"
+            )
+        values = torch.as_tensor(values)
+        if values.shape[:1] != (len(self),):
+            shape = list(values.shape)
+            raise ValueError(f"column '{name}' has the shape {shape}; there are {len(self)} examples, one a row")
+        self.added = {**self.added, name: values}  # copies of this table keep theirs
+
+    def update(self, new_inter: Interaction) -> None:
+        """Set all columns of another table."""
+        for name in new_inter.columns:
+            self[name] = new_inter[name]
+
+    def add_prefix(self, prefix: str) -> None:
+        """Refused: the columns of the event log have the names that the data set gives them."""
+        raise TypeError("columns of the event log keep their names; call gather() and add the prefix to that batch")
 
     def drop(self, column: str) -> None:
         """Take a column out of the table and of the batches, as `unused_col` asks."""
         if column not in self:
             raise ValueError(f"there is no column '{column}'; the columns are {', '.join(self.columns)}")
+        self.added = {name: values for name, values in self.added.items() if name != column}
         self.hidden |= {column}
 
     __delitem__ = drop
@@ -180,4 +215,12 @@ class Examples(Interaction):
         self._reindex(np.lexsort(keys[::-1]))
 
     def _reindex(self, index) -> None:
-        self.ranges, self.kept = self.ranges[np.asarray(index)], {}
+        index = np.asarray(index)
+        self.ranges, self.added, self.kept = self.ranges[index], self._added(index), {}
+
+    def _added(self, index) -> dict[str, Tensor]:
+        """The rows of `index` of the columns that were set."""
+        if not self.added:
+            return {}
+        rows = torch.from_numpy(np.arange(len(self))[index].copy())
+        return {name: values[rows] for name, values in self.added.items()}

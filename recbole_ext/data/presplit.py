@@ -102,6 +102,9 @@ class PreSplitDataset(EventLogDataset):
         super()._set_alias(alias_name, default_value)
 
     def _benchmark_presets(self):
+        for name in self.inter_feat:
+            if self.list_field(name) in self.inter_feat:
+                setattr(self, f"{name}_list_field", self.list_field(name))  # where RecBole's code looks for it
         past = self.list_field(self.iid_field)
         if past in self.inter_feat:
             self.inter_feat[self.item_list_length_field] = self.inter_feat[past].map(len)

@@ -4,7 +4,7 @@ from typing import Any
 
 from recbole.utils import init_seed
 
-from recbole_ext.data import data_preparation, fit_evaluation, read_dataset
+from recbole_ext.data import create_dataset, data_preparation
 from recbole_ext.errors import recbole_errors_as_input_error
 
 
@@ -26,7 +26,7 @@ class SharedData:
     def __init__(self, config):
         init_seed(config["seed"], config["reproducibility"])
         recorder = _Recorder(config)
-        self.dataset: Any = read_dataset(recorder)
+        self.dataset: Any = create_dataset(recorder)
         with recbole_errors_as_input_error(f"eval_args {config['eval_args']} with data set '{config['dataset']}'"):
             self.parts: list = self.dataset.build()
         self.keys: set[str] = recorder.keys
@@ -35,7 +35,6 @@ class SharedData:
     def loaders(self, config) -> tuple:
         """Training, validation and test loader for a run, as `data_preparation` makes them from the files."""
         self._configure(config)
-        fit_evaluation(config, self.dataset)
         self.dataset.build = lambda: self.parts  # of this object alone: RecBole's loaders begin with a split
         try:
             return data_preparation(config, self.dataset)

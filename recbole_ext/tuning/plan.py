@@ -7,6 +7,7 @@ import recbole
 
 from recbole_ext.config import Config
 from recbole_ext.config.checks import check_catalogue
+from recbole_ext.config.evaluation import check_run
 from recbole_ext.config.values import plain
 from recbole_ext.data.shared import SharedData
 from recbole_ext.errors import InputError
@@ -82,7 +83,8 @@ class WhyNot:
         name = drawing.identity(point)
         if name not in self.known:
             try:
-                Config(self.model, self.dataset, None, {**self.keys, **point}, argv=[])
+                config = Config(self.model, self.dataset, None, {**self.keys, **point}, argv=[])
+                check_run(config)
                 self.known[name] = ""
             except InputError as error:
                 self.known[name] = str(error)
@@ -101,6 +103,7 @@ def new_plan(model: Any, config: Config, space: Any, given: dict[str, Any]) -> P
     Raises:
         InputError: something in it is wrong.
     """
+    check_run(config)
     domains, source, keys = _settle(config, space)
     model = model if model is not None else config.external_config_dict.get("model")
     options = Options(**{"num_samples": drawing.default_samples(domains), **given})
