@@ -214,6 +214,7 @@ class Config(RecBoleConfig):
         final["metrics"] = metrics
         checks.check_transform(final, self.model_class)
         checks.check_history(final, self.model_class)
+        checks.check_files(final)
         final["data_path"] = self._find_data(data_path)
         final["checkpoint_dir"] = absolute(final["checkpoint_dir"], "checkpoint_dir")
         if final["log_dir"] != ".":  # otherwise the working directory, wherever that is when the run is resumed

@@ -9,7 +9,10 @@ import os
 import re
 import sys
 from dataclasses import dataclass, field
+from datetime import date
 from typing import Any
+
+import pandas as pd
 
 MOST = 10**18  # below what 64 bits hold
 
@@ -66,6 +69,44 @@ class Number(Kind):
 
 def whole(interval: str = "(-inf, inf)") -> Number:
     return Number(interval, whole=True)
+
+
+class Moment(Kind):
+    """A number in the unit of the file's times, or a date with or without a time of day; returned as ISO 8601 text."""
+
+    PATTERN = r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?( ?(Z|[-+]\d\d:?\d\d))?)?"
+    wanted = "a date such as '1998-03-01' or '1998-03-01 12:00+01:00', or a number in the unit of the file"
+
+    def fit(self, value: Any) -> str | float:
+        text = str(value).strip() if isinstance(value, (str, date)) else None
+        if text is None:
+            try:
+                return Number().fit(value)
+            except Misfit:
+                raise Misfit(value, self.wanted) from None
+        try:
+            if not re.fullmatch(self.PATTERN, text):
+                raise ValueError(text)
+            pd.Timestamp(text).as_unit("ns")  # a day that there is, in the years that nanoseconds reach
+        except ValueError:
+            raise Misfit(value, self.wanted) from None
+        return text
+
+
+class TwoMoments(Kind):
+    """Two dates, or two numbers, of which the second is later."""
+
+    wanted = "a list of two dates or of two numbers, the later one last"
+
+    def fit(self, value: Any) -> list[str | float]:
+        if not isinstance(value, (list, tuple)) or len(value) != 2:
+            raise Misfit(value, self.wanted)
+        moments = [Moment().fit(member) for member in value]
+        dates = [isinstance(moment, str) for moment in moments]
+        ordered: list[Any] = [pd.to_datetime(moment, utc=True) if any(dates) else moment for moment in moments]
+        if dates[0] != dates[1] or not ordered[0] < ordered[1]:
+            raise Misfit(value, self.wanted)
+        return moments
 
 
 class Truth(Kind):

@@ -16,6 +16,8 @@ from recbole_ext.data.column_keys import check_column_keys
 from recbole_ext.data.download import download
 from recbole_ext.data.event_log import EventLogDataset
 from recbole_ext.data.presplit import PreSplitDataset
+from recbole_ext.data.recbole_dataset import dataset_class
+from recbole_ext.data.seeded_loader import seeded
 from recbole_ext.errors import InputError, recbole_errors_as_input_error
 
 __all__ = ["EventLogDataset", "create_dataset", "data_preparation"]
@@ -46,13 +48,16 @@ def create_dataset(config):
         if config["MODEL_TYPE"] == ModelType.SEQUENTIAL and not hasattr(own, config["model"] + "Dataset"):
             dataset = (PreSplitDataset if config["benchmark_filename"] else EventLogDataset)(config)
         else:
-            dataset = recbole.data.create_dataset(config)
+            dataset = dataset_class(config)(config)
     dataset.digest = data_digest(dataset)  # for checkpoints; splits keep it
     return dataset
 
 
 def data_preparation(config, dataset):
     """RecBole's `data_preparation`: training, validation and test loaders, as `eval_args` says.
+
+    Whatever they draw (negatives, masks, candidates) depends on `seed` and not on `worker`. The candidates of an
+    evaluation are the same on every pass.
 
     Raises:
         InputError: keys of evaluation contradict each other or the model; `topk` exceeds the number of items; the data
@@ -61,12 +66,16 @@ def data_preparation(config, dataset):
     check_evaluation(config)
     for sentence in getattr(config, "changed_defaults", ()):
         getLogger().warning(sentence)
-    check_catalogue(config, dataset.item_num)
-    limit_eval_batch(config, dataset.item_num)
+    if dataset.iid_field:  # otherwise there are labelled events without items, and nothing is ranked
+        check_catalogue(config, dataset.item_num)
+        limit_eval_batch(config, dataset.item_num)
     with _no_pickles(config), _recbole_reads(config):
         loaders = recbole.data.data_preparation(config, dataset)
+    loaders = tuple(seeded(loader, number > 0) for number, loader in enumerate(loaders))
     for loader in loaders:
         _check_draws(getattr(loader, "_sampler", None))
+        if config["transform"] == "mask_itemseq":
+            _check_masks(loader._dataset)
     if {"AUC", "GAUC"} & set(config["metrics"]):
         for part, loader in zip(("valid", "test"), loaders[1:], strict=True):
             if config["eval_args"]["mode"][part] == "labeled" and loader is not None:
@@ -90,6 +99,21 @@ def _check_draws(sampler) -> None:
         )
 
 
+def _check_masks(dataset) -> None:
+    """Refuse histories that hold every item: RecBole would go on for ever to draw another one for a mask."""
+    count = dataset.item_num - 1
+    lengths = dataset.inter_feat[dataset.item_list_length_field]
+    for row in (lengths >= count).nonzero().flatten().tolist():
+        example = dataset.inter_feat[[row]]
+        items = example[dataset.iid_field + dataset.config["LIST_SUFFIX"]]
+        if len(items[items > 0].unique()) == count:
+            user = dataset.id2token(dataset.uid_field, int(example[dataset.uid_field][0]))
+            raise InputError(
+                f"transform mask_itemseq draws an item that is not in the history, but a history of user '{user}' "
+                f"holds all {count} items; lower MAX_ITEM_LIST_LENGTH below {count}."
+            )
+
+
 def _check_classes(dataset, part: str, config) -> None:
     """Refuse labels of which AUC cannot be computed, better now than after an epoch."""
     field, metric = config["LABEL_FIELD"], "AUC" if "AUC" in config["metrics"] else "GAUC"
@@ -101,8 +125,10 @@ def _check_classes(dataset, part: str, config) -> None:
             f"metrics has {metric}, but in the {part} data every '{field}' is {labels.pop():g}; {metric} needs labels "
             f"of 0 and of 1: choose LogLoss, another threshold or another split."
         )
+    if "GAUC" not in config["metrics"]:
+        return
     user = dataset.inter_feat[config["USER_ID_FIELD"]]
-    if "GAUC" in config["metrics"] and not set(user[label > 0].tolist()) & set(user[label == 0].tolist()):
+    if not set(user[label > 0].tolist()) & set(user[label == 0].tolist()):
         raise InputError(f"metrics has GAUC, but in the {part} data no user has events of both labels; choose AUC.")
 
 

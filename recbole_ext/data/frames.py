@@ -1,6 +1,7 @@
 """From atomic files to clean frames: reading, filtering and exact time, in the steps of RecBole's `Dataset`."""
 
 from logging import getLogger
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -29,6 +30,7 @@ class ExactTimeDataset(SequentialDataset):
     Attributes:
         time_origin (float): seconds since 1970 (UTC) of the first event kept.
         first_time (float): the same in the unit of the file.
+        last_time (float): time of the last event kept, in the unit of the file.
         normalised (dict): least and largest value of each column of numbers that was scaled to [0, 1].
 
     Raises:
@@ -37,12 +39,21 @@ class ExactTimeDataset(SequentialDataset):
 
     time_origin: float
     first_time: float
+    last_time: float
 
     def __init__(self, config):
         self.unit = seconds_per_unit(config["time_unit"])
         self.funnel = Funnel()
         self.normalised: dict[str, tuple[float, float]] = {}
         super().__init__(config)
+
+    def may_be_empty(self, path: str) -> bool:
+        """Whether a file may hold a header alone."""
+        return False
+
+    def from_file(self, time: float) -> float:
+        """A time in the unit of the file as `TIME_FIELD` holds it: seconds since the first event kept."""
+        return (time - self.first_time) * self.unit
 
     def list_field(self, name: str) -> str:
         """Name of the column that holds the past of a column."""
@@ -53,6 +64,7 @@ class ExactTimeDataset(SequentialDataset):
     def _load_data(self, token, dataset_path):
         super()._load_data(token, dataset_path)
         self._check_reserved()
+        warn_of_copies(self.inter_feat, self.time_field, self.field2type, self.config)
         self.funnel.begin(self.inter_feat[self.uid_field], self.inter_feat[self.iid_field])
 
     def _download(self):
@@ -63,7 +75,8 @@ class ExactTimeDataset(SequentialDataset):
         if load == set():
             return None
         separators = self.config["field_separator"], self.config["seq_separator"]
-        table = read_atomic(filepath, *separators, self.config["encoding"] or "utf-8", load, unload)
+        encoding = self.config["encoding"] or "utf-8"
+        table = read_atomic(filepath, *separators, encoding, load, unload, self.may_be_empty(filepath))
         if not table.types:
             return None
         self._check_columns(table, source)
@@ -149,7 +162,7 @@ class ExactTimeDataset(SequentialDataset):
         if kind in SEQUENCES:
             limit = (self.config["seq_len"] or {}).get(name)
             frame[name] = [row[:limit] for row in frame[name]]
-            self.field2seqlen[name] = max(map(len, frame[name]))
+            self.field2seqlen[name] = max(map(len, frame[name]), default=0)
 
     def _fill_nan(self):
         for feat_name in self.feat_name_list:
@@ -230,7 +243,7 @@ class ExactTimeDataset(SequentialDataset):
         past = [row.min() for row in exact.get(self.list_field(self.time_field), ()) if len(row)]
         first = min([now.min(), *past])
         check_span(float(first * self.unit), float(now.max() * self.unit), self.config["time_unit"], self.time_field)
-        self.first_time, self.time_origin = float(first), float(first * self.unit)
+        self.first_time, self.last_time, self.time_origin = float(first), float(now.max()), float(first * self.unit)
         report_period(self.time_origin, float(now.max() * self.unit), self.config["time_unit"], self.time_field)
         for name in times:
             exact[name] = (exact[name] - first) * self.unit
@@ -245,6 +258,33 @@ class ExactTimeDataset(SequentialDataset):
         if past in data:
             interaction[past] = pad_sequence([torch.as_tensor(row) for row in data[past]], batch_first=True)
         return interaction
+
+
+def warn_of_copies(events: pd.DataFrame, time_field: str, kinds: dict[str, FeatureType], config: Any) -> None:
+    """Warn of events that repeat another one in every column: logs that were joined or appended twice have them.
+
+    Args:
+        events: what was read, a row for each event.
+        time_field: name of the column of times.
+        kinds: of the columns.
+        config: of the run.
+    """
+    split_already = bool(config["benchmark_filename"])
+    if config["rm_dup_inter"] is not None and not split_already:
+        return
+    same_time = events[events[time_field].duplicated(keep=False)]  # of few columns, and quickly found
+    lists = {name: same_time[name].map(tuple) for name in same_time if kinds.get(name) in SEQUENCES}
+    copies = int(same_time.assign(**lists).duplicated().sum())
+    if copies:
+        remedy = (
+            "remove them from the files"
+            if split_already
+            else "rm_dup_inter: first removes them, and with them every other repeat of an item by its user"
+        )
+        getLogger().warning(
+            f"{copies:,} of {len(events):,} events are exact copies of others in all columns that are read, and the "
+            f"history of a copy holds the original; {remedy}."
+        )
 
 
 def filled(column: pd.Series, kind: FeatureType) -> pd.Series | list[np.ndarray]:
