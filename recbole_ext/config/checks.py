@@ -4,7 +4,7 @@ import importlib.util
 from logging import getLogger
 from typing import Any
 
-from recbole.evaluator import metric_types
+from recbole.evaluator import TopkMetric, metric_types, metrics_dict
 from recbole.model.abstract_recommender import AbstractRecommender
 from recbole.utils import EvaluatorType, InputType, ModelType
 
@@ -12,6 +12,7 @@ from recbole_ext.config.kinds import Number
 from recbole_ext.config.sampling import evaluation_modes
 from recbole_ext.config.schema import fit
 from recbole_ext.errors import InputError
+from recbole_ext.evaluation.metrics import registered
 
 
 def check_surroundings(final: dict[str, Any], model_class: Any) -> None:
@@ -89,7 +90,10 @@ def check_metrics(final: dict[str, Any]) -> None:
         raise InputError(f"eval_args mode labeled gives no ranks, which {ranks[0]} measures; give metrics such as AUC.")
     choices = [*labels]
     for metric in ranks:
-        choices += [metric] if metric == "GAUC" else [f"{metric}@{k}" for k in final["topk"]]
+        # only the class itself knows how many results a metric of one's own has
+        single = metric == "GAUC" or (registered([metric]) and not issubclass(metrics_dict[metric.lower()], TopkMetric))
+        choices += [metric] if single else []
+        choices += [f"{metric}@{k}" for k in final["topk"]] if metric != "GAUC" else []
     valid = final["valid_metric"]
     if valid.lower() not in {choice.lower() for choice in choices}:
         raise InputError(f"valid_metric is '{valid}', which is not measured; choose one of {', '.join(choices)}.")

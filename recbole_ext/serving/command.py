@@ -3,6 +3,7 @@
 from typing import Any
 
 from recbole_ext.config.command_line import check_options, truth
+from recbole_ext.config.paths import check_outputs
 from recbole_ext.config.values import parse_literal
 from recbole_ext.errors import InputError
 from recbole_ext.serving.everyone import everyone
@@ -14,6 +15,8 @@ OPTIONS = (
     "checkpoint", "histories", "all_users", "data_path", "out", "k", "at", "exclude_seen", "items", "users", "device",
     "show_progress",
 )  # fmt: skip
+
+INPUTS = ("checkpoint", "histories", "items", "users")  # files to read
 
 
 def recommend(given: dict[str, Any]) -> str:
@@ -29,6 +32,7 @@ def recommend(given: dict[str, Any]) -> str:
         InputError: an option is unknown, missing or wrong.
     """
     check_options("recommend", given, OPTIONS, {"checkpoint": "the name of a file", "out": "the name of a file"})
+    check_outputs({"--out": given["out"]}, {f"--{option}": given.get(option) for option in INPUTS})
     values = {key: parse_literal(text) if isinstance(text, str) else text for key, text in given.items()}
     all_users = truth(given, "all_users", False)
     if all_users == ("histories" in given):

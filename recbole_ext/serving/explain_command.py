@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from recbole_ext.config.command_line import check_options, truth
-from recbole_ext.config.paths import writable_file
+from recbole_ext.config.paths import check_outputs, writable_file
 from recbole_ext.config.values import parse_literal
 from recbole_ext.errors import InputError
 from recbole_ext.serving.explanation import Explanation
@@ -19,6 +19,7 @@ OPTIONS = (
     "checkpoint", "histories", "user", "item", "at", "exclude_seen", "report", "out", "json", "device",
 )  # fmt: skip
 FILES = {"report": ".html", "out": ".csv", "json": ".json"}
+INPUTS = ("checkpoint", "histories")  # files to read
 SHOWN = 5  # events told on the screen
 
 
@@ -36,6 +37,9 @@ def explain(given: dict[str, Any]) -> str:
     """
     needed = {"checkpoint": "the name of a file", "histories": "the name of a file", "user": "a user"}
     check_options("explain", given, OPTIONS, needed)
+    check_outputs(
+        {f"--{option}": given.get(option) for option in FILES}, {f"--{option}": given.get(option) for option in INPUTS}
+    )
     if "item" in given and not isinstance(given["item"], str):
         raise InputError("--item has no value; give it an item, or leave it out for the best one.")
     seen = truth(given, "exclude_seen", True)
