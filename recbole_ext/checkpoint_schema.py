@@ -263,7 +263,8 @@ def check_content(state: Any, path: str) -> None:
 def _shown(value: Any) -> str:
     if isinstance(value, Tensor):
         return f"a tensor of {str(value.dtype).removeprefix('torch.')} in the shape {tuple(value.shape)}"
-    return " ".join(reprlib.repr(value).split())
+    words = " ".join(reprlib.repr(value).split())
+    return words if len(words) <= 200 else f"{words[:197]}..."
 
 
 # ---------------------------------------------------------------------- what has to agree

@@ -12,7 +12,7 @@ from recbole_ext import __version__
 from recbole_ext.errors import InputError, SearchError
 from recbole_ext.stopping import Terminated, ended_by, orderly_end
 from recbole_ext.usage import USAGE
-from recbole_ext.whole_file import named_errors
+from recbole_ext.whole_file import WriteError
 
 # how torch says it, as a RuntimeError
 LACK_OF_MEMORY = ("out of memory", "allocate memory", "Storage size calculation overflowed")
@@ -26,8 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         warnings.filterwarnings("ignore", category=FutureWarning)
         with orderly_end():
             status = _command(argv)
-            with named_errors("standard output"):
-                sys.stdout.flush()
+            sys.stdout.flush()
             return status
     except InputError as error:
         print(f"recbole-ext: {error}", file=sys.stderr)
@@ -41,8 +40,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         memory = isinstance(error, MemoryError) or any(word in str(error) for word in LACK_OF_MEMORY)
         if not memory and not isinstance(error, (OSError, FloatingPointError, SearchError)):
             traceback.print_exc()
+        if not _output_works() and isinstance(error, OSError) and error.filename is None:
+            error = WriteError(error.errno, error.strerror, "standard output")
         print(f"recbole-ext: failed while running: {error}", file=sys.stderr)
-        _abandon_output()
         return 1
 
 
@@ -60,12 +60,14 @@ def _command(argv: list[str]) -> int:
     return COMMANDS[argv[0]](argv[1:])
 
 
-def _abandon_output() -> None:
-    """Drop what standard output cannot take (a full disk, a closed pipe): Python would print an error of it at exit."""
+def _output_works() -> bool:
+    """Whether standard output takes what was printed; if not, it is dropped: Python would print an error at exit."""
     try:
         sys.stdout.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return False
+    return True
 
 
 def _ended(request: type[BaseException], more: str = "") -> int:

@@ -130,6 +130,8 @@ def run_trial(setup: dict[str, Any], request: Request, data: SharedData, keeper:
 
 def reason(error: BaseException) -> str:
     """One line that says why a trial failed."""
+    cause = getattr(error, "cause", None)  # of an error in another process of Ray, whose own text is a traceback
+    error = cause if isinstance(cause, BaseException) else error
     lines = str(error).strip().splitlines()
     text = lines[0] if lines else "no message"
     known = isinstance(error, (ValueError, OSError, FloatingPointError))
