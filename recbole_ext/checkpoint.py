@@ -77,7 +77,7 @@ def load_weights(model: Any, state: dict[str, Any], path: str | os.PathLike) -> 
     Raises:
         InputError: the model has others, or of another shape or type; or some are not finite numbers.
     """
-    name, own, kept = type(model).__name__, model.state_dict(), model.other_parameter()
+    name, own = type(model).__name__, model.state_dict()
     for key, weights in state["state_dict"].items():
         if not weights.isfinite().all():
             raise InputError(f"checkpoint {path} holds values in '{key}' that are not numbers; train the model anew.")
@@ -85,6 +85,7 @@ def load_weights(model: Any, state: dict[str, Any], path: str | os.PathLike) -> 
             raise InputError(
                 f"checkpoint {path} does not fit {name}: '{key}' is of {weights.dtype}, not {own[key].dtype}."
             )
+    kept = model.other_parameter()
     for key, value in state["other_parameter"].items():
         if key not in kept:
             raise InputError(f"checkpoint {path} does not fit {name}, which keeps no '{key}'.")

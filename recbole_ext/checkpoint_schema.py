@@ -316,7 +316,7 @@ def _check_data(state: dict[str, Any]) -> None:
     sources = {source.value for source in FeatureSource} | (set(map(str, more)) if isinstance(more, list) else set())
     ids = {"user": _name(config, "USER_ID_FIELD", "user_id"), "item": _name(config, "ITEM_ID_FIELD", "item_id")}
     origin, expected = state.get("time_origin"), data["first_time"] * unit
-    _demand(origin is not None and math.isclose(origin, expected, rel_tol=1e-9, abs_tol=1e-6), "time_origin", origin,
+    _demand(origin is not None and math.isclose(origin, expected, rel_tol=1e-12, abs_tol=1e-6), "time_origin", origin,
             f"data.first_time in seconds, {expected}")  # fmt: skip
     for name in ids.values():
         _demand(name in tokens, f"tokens.{name}", MISSING, "there")
