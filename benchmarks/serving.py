@@ -5,6 +5,7 @@ recommends to users with random histories. Memory is what the process takes at m
 """
 
 import json
+import math
 import sys
 import tempfile
 import time
@@ -49,7 +50,7 @@ def store(name: str, path: Path, options) -> None:
     checkpoint.save({
         "format": checkpoint.FORMAT, "model": name,
         "class": f"{type(model).__module__}.{name}", "config": {**config.as_plain(), "model": name}, "epoch": 0,
-        "cur_step": 0, "best_valid_score": 0.0, "best_valid_result": {}, "state_dict": model.state_dict(),
+        "cur_step": 0, "best_valid_score": -math.inf, "best_valid_result": {}, "state_dict": model.state_dict(),
         "other_parameter": {}, "optimizer": {}, "tokens": tokens, "time_origin": FIRST, "data": data,
     }, str(path))  # fmt: skip
 

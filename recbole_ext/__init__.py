@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from recbole_ext.config import Config, properties_file
     from recbole_ext.data import EventLogDataset, create_dataset, data_preparation
     from recbole_ext.errors import InputError, SearchError
+    from recbole_ext.evaluation.metrics import register_metric
     from recbole_ext.model import BST, MEANTIME, MODELS, LightSANs
     from recbole_ext.quick_start import load_data_and_model, run_recbole
     from recbole_ext.serving import Recommender
@@ -29,7 +30,7 @@ __version__ = "0.1.0"
 __all__ = [
     "BST", "MEANTIME", "MODELS", "Config", "EventLogDataset", "InputError", "LightSANs", "Recommender", "SearchError",
     "create_dataset", "data_preparation", "get_trainer", "load_data_and_model", "properties_file", "register",
-    "run_recbole", "search",
+    "register_metric", "run_recbole", "search",
 ]  # fmt: skip
 
 _HOMES = {
@@ -38,6 +39,7 @@ _HOMES = {
     "EventLogDataset": "data", "create_dataset": "data", "data_preparation": "data", "get_trainer": "trainer",
     "load_data_and_model": "quick_start", "run_recbole": "quick_start", "search": "tuning.driver",
     "Recommender": "serving", "register": "stock",
+    "register_metric": "evaluation.metrics",
 }  # fmt: skip
 
 

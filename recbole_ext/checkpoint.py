@@ -1,6 +1,5 @@
 """Checkpoints: plain values and tensors, written whole or not at all, read without unpickling objects."""
 
-import hashlib
 import os
 import pickle
 import random
@@ -11,16 +10,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from recbole_ext.checkpoint_schema import check_content
 from recbole_ext.config.values import plain
 from recbole_ext.errors import InputError
-from recbole_ext.whole_file import write_whole
+from recbole_ext.whole_file import DeferredErrors, write_whole
 
 FORMAT = 1
-HOLDS = {
-    "format": int, "model": str, "class": str, "config": dict, "tokens": dict, "state_dict": dict,
-    "other_parameter": dict, "optimizer": dict, "epoch": int, "cur_step": int, "best_valid_score": float,
-    "best_valid_result": dict,
-}  # fmt: skip
 
 
 def save(state: dict[str, Any], path: str) -> None:
@@ -30,14 +25,10 @@ def save(state: dict[str, Any], path: str) -> None:
         OSError: the disk is full, or the folder cannot be written.
     """
     os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-    try:
-        with write_whole(path) as file:
-            torch.save(state, file)
-    except (OSError, RuntimeError) as error:
-        cause = error if isinstance(error, OSError) else error.__context__
-        if not isinstance(cause, OSError):  # torch reports a failed write as an error of its own
-            raise
-        raise OSError(cause.errno, f"checkpoint cannot be written: {cause.strerror}", path) from error
+    with write_whole(path) as file:
+        target: Any = DeferredErrors(file)
+        torch.save(state, target)
+        target.check()
 
 
 def load(path: str | os.PathLike, device: torch.device | str = "cpu") -> dict[str, Any]:
@@ -69,42 +60,87 @@ def load(path: str | os.PathLike, device: torch.device | str = "cpu") -> dict[st
             f"checkpoint {path} holds pickled objects, which could run code when loaded; it was not written by "
             f"recbole_ext (RecBole's own checkpoints load with RecBole only)."
         ) from error
-    except (zipfile.BadZipFile, RuntimeError, EOFError, OSError, ValueError, KeyError, NotImplementedError) as error:
-        reason = str(error).strip().splitlines()[0].rstrip(".")
+    except Exception as error:  # whatever zipfile, zlib and torch make of bytes that are not theirs
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
         raise InputError(f"{path} is not a checkpoint of recbole_ext, or it is damaged: {reason}.") from error
-    _check(state, path)
-    return state
-
-
-def _check(state: Any, path: str) -> None:
     if isinstance(state, dict) and isinstance(state.get("format"), int) and state["format"] > FORMAT:
         raise InputError(
             f"checkpoint {path} has format {state['format']}; this version reads up to {FORMAT}: update recbole_ext."
         )
-    for key, kind in HOLDS.items():
-        if not isinstance(state, dict) or not isinstance(state.get(key), kind):
-            raise InputError(f"{path} is not a checkpoint of recbole_ext: it has no '{key}' of the right kind.")
-    if not all(isinstance(state["config"].get(key), str) for key in ("model", "dataset")):
-        raise InputError(f"{path} is not a checkpoint of recbole_ext: its config names no model and data set.")
-    if not all(isinstance(tokens, list) for tokens in state["tokens"].values()):
-        raise InputError(f"{path} is not a checkpoint of recbole_ext: its tokens are no lists.")
+    check_content(state, path)
+    return state
 
 
 def load_weights(model: Any, state: dict[str, Any], path: str | os.PathLike) -> None:
-    """Give a model what a checkpoint holds for it; `InputError` if that is of another shape, or no numbers."""
-    for name, weights in state["state_dict"].items():
-        if isinstance(weights, torch.Tensor) and weights.is_floating_point() and not weights.isfinite().all():
-            raise InputError(f"checkpoint {path} holds values in '{name}' that are not numbers; train the model anew.")
-    for name in state["other_parameter"].keys() - model.other_parameter().keys():
-        raise InputError(f"checkpoint {path} does not fit {type(model).__name__}, which keeps no '{name}'.")
+    """Give a model the weights of a checkpoint, and what else it keeps.
+
+    Raises:
+        InputError: the model has others, or of another shape or type; or some are not finite numbers.
+    """
+    name, own = type(model).__name__, model.state_dict()
+    for key, weights in state["state_dict"].items():
+        if not weights.isfinite().all():
+            raise InputError(f"checkpoint {path} holds values in '{key}' that are not numbers; train the model anew.")
+        if key in own and own[key].is_floating_point() != weights.is_floating_point():
+            raise InputError(
+                f"checkpoint {path} does not fit {name}: '{key}' is of {weights.dtype}, not {own[key].dtype}."
+            )
+    kept = model.other_parameter()
+    for key, value in state["other_parameter"].items():
+        if key not in kept:
+            raise InputError(f"checkpoint {path} does not fit {name}, which keeps no '{key}'.")
+        if not _alike(value, kept[key]):
+            raise InputError(f"checkpoint {path} does not fit {name}, whose '{key}' is of another type or shape.")
     try:
         model.load_state_dict(state["state_dict"])
     except RuntimeError as error:
         reason = " ".join(str(error).split("\n\t")[1:2]) or str(error)
-        raise InputError(
-            f"checkpoint {path} does not fit {type(model).__name__} as configured: {reason.strip()}"
-        ) from error
+        raise InputError(f"checkpoint {path} does not fit {name} as configured: {reason.strip()}") from error
     model.load_other_parameter(state["other_parameter"])
+
+
+def _alike(value: Any, fresh: Any) -> bool:
+    """Whether a value can take the place of what a model kept before it was trained; None is open to all but texts."""
+    if isinstance(fresh, torch.Tensor):
+        return isinstance(value, torch.Tensor) and (value.shape, value.dtype) == (fresh.shape, fresh.dtype)
+    return type(value) is type(fresh) if fresh is not None else not isinstance(value, (str, bool))
+
+
+def check_optimizer(optimizer: Any, state: dict[str, Any], path: str | os.PathLike) -> None:
+    """See to it that an optimizer can go on from its state in a checkpoint.
+
+    Raises:
+        InputError: the state is of other parameters, or contradicts itself: an entry lacks a value that others have,
+            or a value has neither the shape of its parameter nor that of the same value of other parameters.
+    """
+    stored = state["optimizer"]
+    groups, own = stored.get("param_groups", []), optimizer.param_groups
+    if "state" not in stored or [len(group["params"]) for group in groups] != [len(group["params"]) for group in own]:
+        raise InputError(f"checkpoint {path} holds no state of this optimizer; start the training anew.")
+    weights = {number: weight for group, mine in zip(groups, own, strict=True)
+               for number, weight in zip(group["params"], mine["params"], strict=True)}  # fmt: skip
+    names = sorted({name for values in stored["state"].values() for name in values})
+    forms: dict[str, str] = {}
+    for number, values in stored["state"].items():
+        shape = weights[number].shape
+        for name in names:
+            form = _form(values.get(name), shape)
+            if form == "other" or (forms.setdefault(name, form) != form and shape):
+                raise InputError(
+                    f"checkpoint {path} holds no state of this optimizer: '{name}' of parameter {number} does not fit; "
+                    f"start the training anew."
+                )
+
+
+def _form(value: Any, shape: torch.Size) -> str:
+    """How a value of an optimizer's state belongs to a parameter of a shape; "other" if it does not."""
+    if not isinstance(value, torch.Tensor):
+        return "other" if value is None else "number"
+    if not value.isfinite().all():
+        return "other"
+    if value.shape == shape and value.is_floating_point():
+        return "weight"
+    return "other" if value.shape else "scalar"
 
 
 def compare_keys(state: dict[str, Any], config: Any, keys: Iterable[str], path: str | os.PathLike) -> None:
@@ -145,23 +181,6 @@ def compare_data(state: dict[str, Any], dataset: Any, place: str, path: str | os
         )
 
 
-def data_digest(dataset: Any) -> str:
-    """A number that changes with the events of a data set: any value of any column that is loaded, or their order.
-
-    Args:
-        dataset: as RecBole's `create_dataset` returns it, before it is split.
-    """
-    digest = hashlib.sha256(repr(getattr(dataset, "time_origin", None)).encode())
-    for field in sorted(dataset.inter_feat):
-        digest.update(field.encode())
-        values = dataset.inter_feat[field]
-        if values.dtype == object:  # sequences
-            digest.update(np.array([len(value) for value in values]).tobytes())
-            values = np.concatenate([np.ravel(value) for value in values])
-        digest.update(np.asarray(values, dtype=np.float64).tobytes())
-    return digest.hexdigest()
-
-
 def versions() -> dict[str, str]:
     """Versions of what a result depends on."""
     import platform
@@ -195,7 +214,7 @@ def random_states() -> dict[str, Any]:
 
 
 def restore_random(states: dict[str, Any]) -> None:
-    """Put all random generators where `random_states` found them."""
+    """Put all random generators where `random_states` found them; what `load` returned is known to be right."""
     python, own = states["python"], states["numpy"]
     random.setstate((python["version"], tuple(python["words"]), python["gauss"]))
     keys = own["keys"].cpu().numpy().astype(np.uint32)

@@ -12,6 +12,7 @@ from recbole_ext import __version__
 from recbole_ext.errors import InputError, SearchError, is_lack_of_memory
 from recbole_ext.stopping import Terminated, ended_by, orderly_end
 from recbole_ext.usage import USAGE
+from recbole_ext.whole_file import WriteError
 
 RUN_OPTIONS = {  # of `run` and `tune`, which take every key beside them
     "model": "the name of a model", "dataset": "the name of a data set", "resume": "the name of a checkpoint",
@@ -34,23 +35,13 @@ def program() -> int:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line in this process; returns its exit status."""
     argv = list(sys.argv[1:] if argv is None else argv)
-    if "--help" in argv or "-h" in argv:
-        print(USAGE.get(argv[0], USAGE["run"]), end="")
-        return 0
-    if "--version" in argv:
-        print(f"recbole_ext {__version__}")
-        return 0
-    command = _run
     try:
-        if argv and not str(argv[0]).startswith("-"):
-            if argv[0] not in COMMANDS:
-                raise InputError(f"there is no command '{argv[0]}'; commands: {', '.join(COMMANDS)}.")
-            command = COMMANDS[argv[0]]
-            argv = argv[1:]
         # deprecations inside RecBole are nothing a user can act on
         warnings.filterwarnings("ignore", category=FutureWarning)
         with orderly_end():
-            return command(argv)
+            status = _command(argv)
+            sys.stdout.flush()
+            return status
     except InputError as error:
         print(f"recbole-ext: {error}", file=sys.stderr)
         return 2
@@ -63,8 +54,34 @@ def main(argv: Sequence[str] | None = None) -> int:
         known = isinstance(error, (OSError, FloatingPointError, SearchError))
         if not known and not is_lack_of_memory(error):
             traceback.print_exc()
+        if not _output_works() and isinstance(error, OSError) and error.filename is None:
+            error = WriteError(error.errno, error.strerror, "standard output")
         print(f"recbole-ext: failed while running: {error}", file=sys.stderr)
         return 1
+
+
+def _command(argv: list[str]) -> int:
+    if "--help" in argv or "-h" in argv:
+        print(USAGE.get(argv[0], USAGE["run"]), end="")
+        return 0
+    if "--version" in argv:
+        print(f"recbole_ext {__version__}")
+        return 0
+    if not argv or str(argv[0]).startswith("-"):
+        return _run(argv)
+    if argv[0] not in COMMANDS:
+        raise InputError(f"there is no command '{argv[0]}'; commands: {', '.join(COMMANDS)}.")
+    return COMMANDS[argv[0]](argv[1:])
+
+
+def _output_works() -> bool:
+    """Whether standard output takes what was printed; if not, it is dropped: Python would print an error at exit."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return False
+    return True
 
 
 def _ended(request: type[BaseException], more: str = "") -> int:
@@ -75,11 +92,16 @@ def _ended(request: type[BaseException], more: str = "") -> int:
 
 def _run(argv: Sequence[str]) -> int:
     from recbole_ext.config.command_line import check_values, parse_arguments, truth
+    from recbole_ext.config.paths import check_outputs
+    from recbole_ext.evaluation.per_user import per_user_file
 
     keys = parse_arguments(argv)
     check_values(keys, RUN_OPTIONS)
-    target = _json_file(keys.pop("json", None))
+    target, per_user = keys.pop("json", None), keys.pop("per_user", None)
     files = _config_files(keys.pop("config_files", ""))
+    inputs = {"--resume": keys.get("resume"), **_inputs(files)}
+    check_outputs({"--json": target, "--per_user": per_user}, inputs)
+    target, per_user = _json_file(target), per_user_file(per_user)
     saved = truth(keys, "saved", True)
     keys.pop("saved", None)
     resume = keys.pop("resume", None)
@@ -89,13 +111,14 @@ def _run(argv: Sequence[str]) -> int:
     from recbole_ext.report import publish, table
 
     argv = [f"--{key}" if value is True else f"--{key}={value}" for key, value in keys.items() if key != "model"]
-    result = run_recbole(keys.get("model"), dataset, files, None, saved, argv=argv, resume=resume)
+    result = run_recbole(keys.get("model"), dataset, files, None, saved, argv=argv, resume=resume, per_user=per_user)
     publish(result, table(result), target)
     return 0
 
 
 def _tune(argv: Sequence[str]) -> int:
     from recbole_ext.config.command_line import check_values, parse_arguments
+    from recbole_ext.config.paths import check_outputs
     from recbole_ext.tuning.options import NAMES
 
     keys = parse_arguments(argv)
@@ -104,8 +127,12 @@ def _tune(argv: Sequence[str]) -> int:
     if keys.get("resume") is True:  # the newest search
         del values["resume"]
     check_values(keys, values)
-    target = _json_file(keys.pop("json", None))
+    target = keys.pop("json", None)
     files = _config_files(keys.pop("config_files", ""))
+    check_outputs(
+        {"--json": target}, {"--space": keys.get("space"), **_inputs(files), **_of_search(keys.get("resume"))}
+    )
+    target = _json_file(target)
     options = {name: keys.pop(name) for name in (*NAMES, "space", "storage_path", "resume") if name in keys}
     resume = options.pop("resume", False)
     model, dataset = keys.pop("model", None), keys.pop("dataset", None)
@@ -157,6 +184,20 @@ def _json_file(path: Any) -> str | None:
     if path is True or os.path.isdir(path) or not os.path.basename(path):
         raise InputError(f"--json is {path!r}; it should be the name of a file to write.")
     return writable_file(path, "--json")
+
+
+def _inputs(files: Sequence[str]) -> dict[str, str]:
+    """The configuration files of a command, for `check_outputs`."""
+    return {f"--config_files ({file})": file for file in files}
+
+
+def _of_search(folder: Any) -> dict[str, str]:
+    """The files of a search to resume, for `check_outputs`."""
+    from recbole_ext.tuning.journal import REQUEST, TRIALS
+    from recbole_ext.tuning.results import BEST, REPORT, TABLE
+
+    names = (REQUEST, TRIALS, BEST, TABLE, REPORT) if isinstance(folder, str) else ()
+    return {f"the search ({name})": os.path.join(folder, name) for name in names}
 
 
 def _config_files(text: str) -> list[str]:

@@ -9,16 +9,11 @@ class Curves:
     """Two lists with a number for each epoch from the first; None where there is none.
 
     Args:
-        stored: what `plain` returned before. Checkpoints of earlier versions have no curves, and nothing depends on
-            them: what is none counts as none, and its epochs stay None.
+        stored: what `plain` returned before; None to begin with, and of checkpoints without curves.
     """
 
-    def __init__(self, stored: Any = None):
-        stored = stored if isinstance(stored, dict) else {}
-        lists = {name: stored.get(name) for name in NAMES}
-        self.lists: dict[str, list[float | None]] = {
-            name: list(values) if isinstance(values, list) else [] for name, values in lists.items()
-        }
+    def __init__(self, stored: dict[str, list[float | None]] | None = None):
+        self.lists: dict[str, list[float | None]] = {name: list((stored or {}).get(name, [])) for name in NAMES}
 
     def trained(self, epoch: int, loss: Any) -> None:
         """Note the loss of an epoch, counted from 0, or the losses that add up to it; later epochs are forgotten."""

@@ -4,7 +4,7 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
-from logging import getLogger
+from logging import FileHandler, getLogger
 from typing import Any
 
 import torch
@@ -15,9 +15,12 @@ from recbole_ext import checkpoint
 from recbole_ext.config import Config
 from recbole_ext.config.command_line import parse_arguments
 from recbole_ext.config.evaluation import check_run
-from recbole_ext.config.paths import writable_dir
+from recbole_ext.config.models import find_model, name_of
+from recbole_ext.config.paths import check_outputs, writable_dir
 from recbole_ext.data import create_dataset, data_preparation
 from recbole_ext.errors import InputError
+from recbole_ext.evaluation.per_user import per_user_file, write_per_user
+from recbole_ext.log_errors import raise_errors
 from recbole_ext.log_files import check_log_dir, start_log_file
 from recbole_ext.rebuild import build, class_of, config_of, device_named, keys_of
 from recbole_ext.trainer import get_trainer
@@ -32,6 +35,7 @@ def run_recbole(
     queue: Any = None,
     argv: Sequence[str] | None = None,
     resume: str | os.PathLike | None = None,
+    per_user: str | os.PathLike | None = None,
 ) -> dict[str, Any]:
     """Train a model, choose its best epoch on the validation data, and evaluate that on the test data.
 
@@ -48,11 +52,15 @@ def run_recbole(
 
     Returns:
         RecBole's result: `best_valid_score`, `valid_score_bigger`, `best_valid_result`, `test_result`; and
-        `checkpoint`, the path of the checkpoint or `None`, and `config`, what was run.
+        `checkpoint`, the path of the checkpoint or `None`, `per_user`, the path of that file or `None`, and `config`,
+        what was run.
 
     Raises:
         InputError: the request cannot be carried out as it stands.
     """
+    files = config_file_list if isinstance(config_file_list, (list, tuple)) else ()
+    check_outputs({"per_user": per_user}, {"resume": resume, **{f"config file {file}": file for file in files}})
+    per_user_path = per_user_file(per_user)
     if resume is None:
         config = Config(model, dataset, config_file_list, config_dict, argv)
     else:
@@ -80,7 +88,12 @@ def run_recbole(
         trainer.resume_checkpoint(resume)
     logger.info(_course(config, bool(valid_data)))
     score, valid_result = trainer.fit(train_data, valid_data, saved=saved, show_progress=config["show_progress"])
-    test_result = trainer.evaluate(test_data, load_best_model=saved, show_progress=config["show_progress"])
+    if per_user_path is None:
+        test_result = trainer.evaluate(test_data, load_best_model=saved, show_progress=config["show_progress"])
+    else:
+        test_result, users = trainer.evaluate_per_user(test_data, saved, show_progress=config["show_progress"])
+        if users is not None:
+            write_per_user(users, per_user_path)
     trainer.tensorboard.close()
 
     logger.info("The running environment of this training is as follows:\n" + get_environment(config).draw())
@@ -92,6 +105,7 @@ def run_recbole(
         "best_valid_result": valid_result,
         "test_result": test_result,
         "checkpoint": trainer.saved_model_file if saved else None,
+        "per_user": per_user_path if test_result is not None else None,
         "config": config.as_plain(),
     }
     if queue is not None:
@@ -116,8 +130,9 @@ def _config_to_resume(resume, model, dataset, files, config_dict, argv, saved) -
         raise InputError(f"{what} does not go with resume: the run goes on with its own keys and its own checkpoint.")
     best, newest, state = checkpoint.newest(resume)
     kind = class_of(state, model if isinstance(model, type) else None, newest)
-    if isinstance(model, str) and model not in (kind, state["model"]):
-        raise InputError(f"checkpoint {best} is of {state['model']}, not of {model}; leave --model out.")
+    known = name_of(find_model(kind))
+    if isinstance(model, str) and model not in (kind, known):
+        raise InputError(f"checkpoint {best} is of {known}, not of {model}; leave --model out.")
     changes = {**(config_dict or {}), **parse_arguments(list(argv or []))}
     if dataset not in (None, state["config"]["dataset"]):
         raise InputError(f"checkpoint {best} is of {state['config']['dataset']}, not of {dataset}; leave it out.")
@@ -141,7 +156,8 @@ def load_data_and_model(
         config_dict: keys to change, e.g. `{"data_path": ...}` where the data has moved.
 
     Returns:
-        config, model, data set, training, validation and test loader, as RecBole's function of this name.
+        config, model, data set, training, validation and test loader, as RecBole's function of this name. The model
+        is in evaluation (`model.eval()`): dropout is off. A trainer's `fit` turns it on again.
 
     Raises:
         InputError: the checkpoint cannot be read, or the data is missing or has other users or items than it had.
@@ -159,7 +175,7 @@ def load_data_and_model(
     network = build(config, train_data._dataset)
     checkpoint.compare_keys(state, config, checkpoint.structure(network), path)
     checkpoint.load_weights(network, state, path)
-    return config, network, data, train_data, valid_data, test_data
+    return config, network.eval(), data, train_data, valid_data, test_data
 
 
 def _start_log(config) -> None:
@@ -173,6 +189,8 @@ def _start_log(config) -> None:
     start_log_file(config)
     for handler in root.handlers:
         handler.of_recbole_ext = True  # type: ignore[attr-defined]
+        if isinstance(handler, FileHandler):
+            raise_errors(handler)
 
 
 def _log_flops(network, data, config) -> None:

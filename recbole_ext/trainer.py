@@ -14,17 +14,22 @@ from recbole.utils import ModelType
 from torch.nn.utils import clip_grad_norm_
 
 from recbole_ext import checkpoint, stopping
-from recbole_ext.collector import CountingCollector
 from recbole_ext.config.evaluation import check_evaluation
+from recbole_ext.config.models import name_of
 from recbole_ext.config.sampling import check_label_column, check_training
 from recbole_ext.curves import Curves
 from recbole_ext.data.catalogue import describe
 from recbole_ext.data.frames import ExactTimeDataset
 from recbole_ext.errors import InputError
-from recbole_ext.gauc import LabelEvaluator
-from recbole_ext.history import History
+from recbole_ext.evaluation.collector import CountingCollector
+from recbole_ext.evaluation.evaluator import LabelEvaluator
+from recbole_ext.evaluation.exclude_history import History
+from recbole_ext.evaluation.per_user import per_user_table
+from recbole_ext.log_errors import TensorBoardLog, tensorboard_errors
 from recbole_ext.log_files import tensorboard_in_log_dir
 from recbole_ext.whole_file import remove_unfinished
+
+RESUMED = ("params", "lr", "weight_decay")  # of an optimizer's options; the others follow from the configuration
 
 
 class PlainCheckpoints:
@@ -38,6 +43,7 @@ class PlainCheckpoints:
     optimizer: Any
     device: torch.device
     saved_model_file: str
+    tensorboard: Any
     cur_step: int
     best_valid_score: float
     best_valid_result: dict[str, float] | None
@@ -54,8 +60,12 @@ class PlainCheckpoints:
         self.description: dict[str, Any] | None = None  # of the data set
         self.history: History | None = None  # of the users under evaluation, where it is left out of rankings
         check_evaluation(config)
-        with tensorboard_in_log_dir(config):
+        with tensorboard_errors(), tensorboard_in_log_dir(config):
             super().__init__(config, model)
+        self.tensorboard = TensorBoardLog(self.tensorboard)
+        folder, file = os.path.split(self.saved_model_file)
+        name = name_of(type(self.model))  # RecBole's LightSANs and ours have checkpoints of different names
+        self.saved_model_file = os.path.join(folder, name + file.removeprefix(type(self.model).__name__))
         self.clip_grad_norm = None  # done in _build_optimizer
         self.eval_collector, self.evaluator = CountingCollector(config), LabelEvaluator(config)
 
@@ -95,13 +105,8 @@ class PlainCheckpoints:
     def _go_on(self, train_data):
         state, place, file = self.resumed
         checkpoint.compare_data(state, train_data._dataset, place, file)
-        try:
-            checkpoint.restore_random(state["random"])
-            train_data.generator.set_state(state["sampler"].cpu())
-        except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
-            raise InputError(
-                f"checkpoint {file} holds no states of random generators to go on from: {error}."
-            ) from error
+        checkpoint.restore_random(state["random"])
+        train_data.generator.set_state(state["sampler"].cpu())
         for own in (self.saved_model_file, checkpoint.latest_file(self.saved_model_file)):
             remove_unfinished(own)  # of the process that was killed
         if self.cur_step > self.stopping_step:
@@ -160,16 +165,37 @@ class PlainCheckpoints:
         result = super().evaluate(eval_data, load_best_model=False, show_progress=show_progress)
         return result and type(result)((name, float(value)) for name, value in result.items())
 
+    def evaluate_per_user(self, eval_data, load_best_model=True, model_file=None, show_progress=False):
+        """`evaluate`, with the values that its metrics average.
+
+        Returns:
+            the metrics, as `evaluate`, and a DataFrame with the metrics of each user, see `per_user_table`; None and
+            None without data.
+        """
+        self.eval_collector.keeps_rows = self.evaluator.keeps_collected = True
+        try:
+            result = self.evaluate(eval_data, load_best_model, model_file, show_progress)
+            if result is None:
+                return None, None
+            dataset, collected = eval_data._dataset, self.evaluator.collected
+            tokens = dataset.field2id_token[dataset.uid_field]
+            return result, per_user_table(self.evaluator.metric_class, collected, dataset.uid_field, tokens)
+        finally:
+            self.eval_collector.keeps_rows = self.evaluator.keeps_collected = False
+            self.evaluator.collected = None
+
     def _excludes(self) -> bool:
         return self.config["exclude_history"] and self.config["MODEL_TYPE"] == ModelType.SEQUENTIAL
 
     def _full_sort_batch_eval(self, batched_data):
+        self.eval_collector.row_of_candidate = None
         batch = _with_numbers(super()._full_sort_batch_eval(batched_data))
         if self.history is not None:
             self.history.take_out(batch[1], batch[0])
         return batch
 
     def _neg_sample_batch_eval(self, batched_data):
+        self.eval_collector.row_of_candidate = batched_data[1]
         return _with_numbers(super()._neg_sample_batch_eval(batched_data))
 
     # ---------------------------------------------------------------- checkpoints
@@ -180,16 +206,19 @@ class PlainCheckpoints:
         `fit` refuses other data than the checkpoint's, before anything is written.
         """
         best, newest, state = checkpoint.newest(resume_file, self.device)
+        if state.get("random") is None or state.get("sampler") is None:
+            raise InputError(f"checkpoint {newest} holds no states of random generators; start the training anew.")
         same = ("learner", "loss_type", "valid_metric", "eval_args", "exclude_history")
         checkpoint.compare_keys(state, self.config, (*same, *checkpoint.structure(self.model)), newest)
         for key in ("learning_rate", "weight_decay"):
             if state["config"].get(key) != self.config[key]:
                 getLogger().warning(f"{key}: stays {state['config'].get(key)}, as the checkpoint's optimiser has it.")
         checkpoint.load_weights(self.model, state, newest)
-        try:
-            super().resume_checkpoint(newest)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise InputError(f"checkpoint {newest} holds no state of this optimiser: {error}.") from error
+        checkpoint.check_optimizer(self.optimizer, state, newest)
+        options = [{key: group[key] for key in group if key not in RESUMED} for group in self.optimizer.param_groups]
+        super().resume_checkpoint(newest)
+        for group, own in zip(self.optimizer.param_groups, options, strict=True):
+            group.update(own)
         self.resumed = state, self.config["data_path"], newest
         self.best_valid_result = OrderedDict(state["best_valid_result"]) or None
         self.curves = Curves(state.get("curves"))

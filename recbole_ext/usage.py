@@ -15,6 +15,7 @@ Train a model, choose its best epoch on validation data and evaluate that on tes
   --config_files="A B"     YAML files with keys, or presets by name, e.g. BST-clicks; a name with blanks needs quotes of
                            its own among several: "A 'my file.yaml'"
   --json=FILE              write the result there, for scripts; - prints it in place of the table
+  --per_user=FILE          write the test metrics of each user there: .csv or .parquet
   --saved=False            keep no checkpoint; the last epoch is tested
   --resume=FILE            go on from a checkpoint where that training ended, by itself or not, with all its keys;
                            --epochs=N to go further. Neither --model nor --dataset is needed

@@ -3,8 +3,30 @@
 import contextlib
 import glob
 import os
-from collections.abc import Iterator
-from typing import BinaryIO
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO
+
+
+class WriteError(OSError):
+    """A file that could not be written, on a full disk for example; made as OSError(errno, reason, path) is."""
+
+    def __str__(self) -> str:
+        return f"{self.filename} cannot be written: {self.strerror}"
+
+
+@contextlib.contextmanager
+def named_errors(path: str) -> Iterator[None]:
+    """Make a `WriteError` with the name of the file of errors that have none, as those of `write` and `flush`.
+
+    Args:
+        path: of the file, or what it is.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        raise WriteError(error.errno, error.strerror or str(error), path) from error
 
 
 @contextlib.contextmanager
@@ -12,18 +34,52 @@ def write_whole(path: str) -> Iterator[BinaryIO]:
     """Open a file that takes the place of `path` once everything is written and on the disk.
 
     If the block or the disk fails, what stood at `path` before still stands there, and nothing else is left.
+
+    Raises:
+        OSError: the disk is full, or the folder cannot be written.
     """
     temporary = unfinished(path, str(os.getpid()))
     try:
-        with open(temporary, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        with named_errors(path):
+            with open(temporary, "wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
         raise
+
+
+class DeferredErrors:
+    """A file to write to, for libraries that cannot stand an exception there: torch's writer aborts the process.
+
+    Nothing is written after the first error, which `check` raises.
+    """
+
+    def __init__(self, file: BinaryIO):
+        self.file = file
+        self.error: BaseException | None = None
+
+    def write(self, data: Any) -> int:
+        self._try(self.file.write, data)
+        return len(data)
+
+    def flush(self) -> None:
+        self._try(self.file.flush)
+
+    def check(self) -> None:
+        """Raise the first error there was: of the disk, or the KeyboardInterrupt of a signal."""
+        if self.error is not None:
+            raise self.error
+
+    def _try(self, action: Callable[..., Any], *arguments: Any) -> None:
+        if self.error is None:
+            try:
+                action(*arguments)
+            except BaseException as error:
+                self.error = error
 
 
 def remove_unfinished(path: str) -> None:

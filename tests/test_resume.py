@@ -300,5 +300,16 @@ def test_a_run_that_was_killed_before_its_first_validation_goes_on(run, monkeypa
 def test_a_state_that_nothing_can_go_on_from_is_one_sentence(run, change):
     path = run(epochs=1)["checkpoint"]
     checkpoint.save({**checkpoint.load(path), **change}, path)
-    with pytest.raises(InputError, match="holds no state"):
+    with pytest.raises(InputError, match=f"{next(iter(change))} is|holds no state of this optimizer"):
         run(resume=path, epochs=2)
+
+
+def test_checkpoints_of_models_of_one_name_are_told_apart(run):
+    ours, theirs = run("LightSANs", epochs=1), run("recbole.LightSANs", epochs=1)
+    assert os.path.basename(ours["checkpoint"]).startswith("LightSANs-")
+    assert os.path.basename(theirs["checkpoint"]).startswith("recbole.LightSANs-")
+    for path, model in ((theirs["checkpoint"], "LightSANs"), (ours["checkpoint"], "recbole.LightSANs")):
+        with pytest.raises(InputError, match=f"not of {model}; leave --model out"):
+            run_recbole(resume=path, model=model, argv=[])
+    again = run_recbole(resume=theirs["checkpoint"], model="recbole.LightSANs", argv=[])
+    assert again["test_result"] == theirs["test_result"]

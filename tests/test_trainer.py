@@ -122,7 +122,7 @@ def test_an_epoch_in_mixed_precision_is_finite(make_trainer, model):
 def test_training_stops_when_validation_gets_no_better(make_trainer, monkeypatch):
     trainer, train, valid, _ = make_trainer(epochs=30, stopping_step=2)
     scores = iter([0.1, 0.3, 0.2, 0.25, 0.1, 0.9, 0.9])
-    monkeypatch.setattr(trainer, "_valid_epoch", lambda *_, **__: ((score := next(scores)), {"ndcg@5": score}))
+    monkeypatch.setattr(trainer, "evaluate", lambda *_, **__: {"ndcg@5": next(scores)})
     best, result = trainer.fit(train, valid, saved=True)
     assert best == 0.3
     assert len(losses(trainer)) == 5
@@ -321,7 +321,7 @@ def test_a_checkpoint_without_the_optimisers_state_is_refused(make_trainer):
     trainer, train, *_ = make_trainer(epochs=1)
     trainer.fit(train)
     checkpoint.save({**checkpoint.load(trainer.saved_model_file), "optimizer": {"odd": 1}}, "odd.pth")
-    with pytest.raises(InputError, match="odd.pth holds no state of this optimiser"):
+    with pytest.raises(InputError, match="odd.pth holds no state of this optimizer"):
         make_trainer(epochs=2)[0].resume_checkpoint("odd.pth")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import recbole
-from recbole.evaluator import metric_types, metrics_dict
+from recbole.evaluator import TopkMetric, metric_types, metrics_dict
 from recbole.utils import EvaluatorType, ModelType
 
 from recbole_ext.config.models import is_known
@@ -23,6 +23,7 @@ from recbole_ext.config.sampling import (
 )
 from recbole_ext.config.values import read_yaml
 from recbole_ext.errors import InputError
+from recbole_ext.evaluation.metrics import registered
 
 PROBABILITY_METRICS = ("LogLoss", "RMSE", "MAE")  # they compare a prediction with the label itself
 CLICK_MODELS = (ModelType.CONTEXT, ModelType.DECISIONTREE)
@@ -142,9 +143,16 @@ def _recbole_defaults() -> dict[str, Any]:
 
 def valid_metrics(metrics: list[str], topk: list[int], modes: set[str]) -> list[str]:
     """Names under which the metrics are reported, e.g. AUC or MRR@10: the choices of `valid_metric`."""
-    single = {metric for metric in metrics if metric == "GAUC" or is_label_metric(metric, modes)}
-    named = ([metric] if metric in single else [f"{metric}@{k}" for k in topk] for metric in metrics)
-    return [name for names in named for name in names]
+    names = []
+    for metric in metrics:
+        at_each_k = [f"{metric}@{k}" for k in topk]
+        if metric == "GAUC" or is_label_metric(metric, modes):
+            names += [metric]
+        elif registered([metric]) and not issubclass(metrics_dict[metric.lower()], TopkMetric):
+            names += [metric, *at_each_k]  # only the class itself knows how many results it has
+        else:
+            names += at_each_k
+    return names
 
 
 # ------------------------------------------------------------------------ checks

@@ -35,6 +35,16 @@ def find_model(model: str | type | None) -> type:
     return model
 
 
+def name_of(model: str | type) -> str:
+    """The name by which `find_model` finds a class: `recbole.LightSANs` where we have a model of that name, too."""
+    from recbole_ext.model import MODELS
+
+    if isinstance(model, str):
+        return model
+    hidden = model.__name__ in MODELS and model.__module__.startswith("recbole.model.")
+    return f"recbole.{model.__name__}" if hidden else model.__name__
+
+
 def is_ours(model: type) -> bool:
     """Whether the class itself is a model of this package."""
     from recbole_ext.model import MODELS

@@ -2,8 +2,9 @@
 
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import recbole
 
@@ -116,6 +117,45 @@ def dataset_dir(data_path: str, dataset: str, given: bool, parts: Sequence[str] 
     looked = " or ".join(map(str, folders))
     source = f"unpack {url} into {folders[0]}" if url else "set data_path to the folder that holds it"
     raise InputError(f"data set '{dataset}' was not found: there is no {', '.join(files)} in {looked}; {source}.")
+
+
+def check_outputs(outputs: Mapping[str, Any], inputs: Mapping[str, Any]) -> None:
+    """See to it that no file to write is a file to read, a data file, or another file to write.
+
+    A file is known under any spelling of its path, and through links.
+
+    Args:
+        outputs: paths by the option that gives them; what is no path (None, `-`, an option without a value) is skipped.
+        inputs: the same of the files that are read.
+
+    Raises:
+        InputError: names the two options, or the suffix of a data file.
+    """
+    read = {option: path for option, path in inputs.items() if _is_path(path)}
+    written: dict[str, Any] = {}
+    for option, path in outputs.items():
+        if not _is_path(path):
+            continue
+        suffix = os.path.splitext(os.path.realpath(os.path.expanduser(path)))[1].lower()
+        if suffix in ATOMIC:
+            raise InputError(f"{option} is {str(path)!r}, but {suffix} files hold data of RecBole; name another file.")
+        for other, place in {**read, **written}.items():
+            if _same_file(path, place):
+                what = "would overwrite the file" if other in read else "is the same file as that"
+                raise InputError(f"{option} is {str(path)!r}, which {what} of {other}; name another file.")
+        written[option] = path
+
+
+def _is_path(path: Any) -> bool:
+    return isinstance(path, (str, os.PathLike)) and os.fspath(path) not in ("", "-") and "\0" not in os.fspath(path)
+
+
+def _same_file(one: Any, other: Any) -> bool:
+    one, other = os.path.expanduser(one), os.path.expanduser(other)
+    try:
+        return os.path.samefile(one, other)  # hard links, and other capitals where the disk makes no difference
+    except OSError:  # one of them is not there yet
+        return os.path.normcase(os.path.realpath(one)) == os.path.normcase(os.path.realpath(other))
 
 
 def writable_file(path: str, purpose: str) -> str:

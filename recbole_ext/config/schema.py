@@ -42,6 +42,19 @@ eval_mode = Text(
     r"full|labeled|(uni|pop)[1-9]\d{0,8}", "full, labeled, or uniN or popN with a whole number N, e.g. uni100"
 )
 
+
+class MetricName(Kind):
+    """A metric of RecBole, or one that `register_metric` has made known."""
+
+    textual = True
+
+    def fit(self, value: Any) -> str:
+        try:
+            return OneOf(*sorted(metric.__name__ for metric in metrics_dict.values())).fit(value)
+        except Misfit as misfit:
+            raise Misfit(value, f"{misfit.wanted}, or a class that register_metric was given before") from None
+
+
 KINDS: dict[str, Kind] = {
     "model": Kind(), "dataset": Kind(), "config_files": Kind(), "allow_unknown": truth,
     # environment
@@ -74,7 +87,7 @@ KINDS: dict[str, Kind] = {
         "group_by": Maybe(OneOf("user", "none")), "order": OneOf("RO", "TO"),
         "mode": Either(eval_mode, Mapping({"valid": eval_mode, "test": eval_mode})),
     }),
-    "repeatable": truth, "metrics": ListOf(OneOf(*sorted(metric.__name__ for metric in metrics_dict.values()))),
+    "repeatable": truth, "metrics": ListOf(MetricName()),
     "topk": ListOf(positive), "valid_metric": text, "valid_metric_bigger": truth, "eval_batch_size": positive,
     "metric_decimal_place": whole("[0, 15]"), "eval_memory_mb": Maybe(Number("(0, inf)")),
     # files and columns

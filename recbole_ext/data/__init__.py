@@ -9,10 +9,10 @@ from logging import getLogger
 import recbole.data
 from recbole.utils import ModelType
 
-from recbole_ext.checkpoint import data_digest
 from recbole_ext.config.checks import check_catalogue, limit_eval_batch
 from recbole_ext.config.evaluation import check_evaluation
 from recbole_ext.data.column_keys import check_column_keys
+from recbole_ext.data.digest import data_digest
 from recbole_ext.data.download import download
 from recbole_ext.data.event_log import EventLogDataset
 from recbole_ext.data.presplit import PreSplitDataset

@@ -3,6 +3,7 @@
 from typing import Any
 
 from recbole_ext.config.command_line import FLAG, check_options, truth
+from recbole_ext.config.paths import check_outputs
 from recbole_ext.config.values import parse_literal
 from recbole_ext.errors import InputError
 from recbole_ext.serving.everyone import everyone
@@ -16,6 +17,8 @@ OPTIONS = {
     "exclude_seen": FLAG, "items": "the name of a file", "users": "the name of a file",
     "device": "the name of a device, e.g. cpu", "show_progress": FLAG,
 }  # fmt: skip
+
+INPUTS = ("checkpoint", "histories", "items", "users")  # files to read
 
 
 def recommend(given: dict[str, Any]) -> str:
@@ -31,6 +34,7 @@ def recommend(given: dict[str, Any]) -> str:
         InputError: an option is unknown, missing or wrong.
     """
     check_options("recommend", given, OPTIONS, ("checkpoint", "out"))
+    check_outputs({"--out": given["out"]}, {f"--{option}": given.get(option) for option in INPUTS})
     values = {key: parse_literal(text) if isinstance(text, str) else text for key, text in given.items()}
     all_users = truth(given, "all_users", False)
     if all_users == ("histories" in given):

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from recbole_ext.config.command_line import FLAG, check_options, truth
-from recbole_ext.config.paths import writable_file
+from recbole_ext.config.paths import check_outputs, writable_file
 from recbole_ext.config.values import parse_literal
 from recbole_ext.errors import InputError
 from recbole_ext.serving.explanation import Explanation
@@ -22,6 +22,7 @@ OPTIONS = {
     "json": "the name of a file that ends in .json", "device": "the name of a device, e.g. cpu",
 }  # fmt: skip
 FILES = {"report": ".html", "out": ".csv", "json": ".json"}
+INPUTS = ("checkpoint", "histories")  # files to read
 SHOWN = 5  # events told on the screen
 
 
@@ -38,6 +39,9 @@ def explain(given: dict[str, Any]) -> str:
         InputError: an option is unknown, missing or wrong.
     """
     check_options("explain", given, OPTIONS, ("checkpoint", "histories", "user"))
+    check_outputs(
+        {f"--{option}": given.get(option) for option in FILES}, {f"--{option}": given.get(option) for option in INPUTS}
+    )
     seen = truth(given, "exclude_seen", True)
     targets = {option: _target(option, given[option]) for option in FILES if option in given}
     suffix_of(given["histories"], SOURCES, "histories")

@@ -4,6 +4,7 @@ import os
 from typing import Any
 
 from recbole_ext.config.command_line import check_options
+from recbole_ext.config.paths import check_outputs
 from recbole_ext.serving.exporting import target_file
 from recbole_ext.serving.recommender import Recommender
 
@@ -26,6 +27,7 @@ def export_model(given: dict[str, Any]) -> str:
         InputError: an option is unknown, missing or wrong.
     """
     check_options("export", given, OPTIONS, ("checkpoint", "out"))
+    check_outputs({"--out": given["out"]}, {"--checkpoint": given["checkpoint"]})
     out = target_file(given["out"])
     difference = Recommender.load(given["checkpoint"], given.get("device", "cpu")).export(out)
     size = os.path.getsize(out) / 2**20

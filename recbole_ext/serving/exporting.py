@@ -1,5 +1,6 @@
 """A trained model as one file that torch alone can serve: graph, weights, tokens of items, units of inputs."""
 
+import io
 import json
 import os
 from collections.abc import Iterator
@@ -44,17 +45,26 @@ def target_file(path: Any) -> str:
 
 
 def write(recommender: "Recommender", path: str) -> float:
-    """Trace the model, write the program, read it back and compare it with the model; returns the largest difference.
+    """Trace the model, compare the program with the model as it is read back, and write it.
 
-    The file is there once the comparison has passed; else `InputError` says why, and what was there before stays.
+    The program is saved to memory first: torch's writer aborts the process when a disk is full.
+
+    Returns:
+        the largest difference between scores of the program and of the model.
+
+    Raises:
+        InputError: the model cannot be exported, or the program differs; what was at `path` before stays there.
+        OSError: the file cannot be written.
     """
     scores = Scores(recommender.model, recommender.catalogue).eval()
-    program = _traced(scores, recommender)
+    saved = io.BytesIO()
+    facts = {FACTS: json.dumps(_facts(scores, recommender))}
+    torch.export.save(_traced(scores, recommender), saved, extra_files=facts)
+    saved.seek(0)
+    difference = _compared(torch.export.load(saved).module(), scores, recommender)
     with write_whole(path) as file:
-        torch.export.save(program, file, extra_files={FACTS: json.dumps(_facts(scores, recommender))})
-        file.flush()
-        with open(file.name, "rb") as written:
-            return _compared(torch.export.load(written).module(), scores, recommender)
+        file.write(saved.getbuffer())
+    return difference
 
 
 @torch.no_grad()

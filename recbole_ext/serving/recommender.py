@@ -15,8 +15,10 @@ from tqdm import tqdm
 
 from recbole_ext import checkpoint
 from recbole_ext.config.config import ConfigWithoutData
+from recbole_ext.config.paths import check_outputs
 from recbole_ext.data.catalogue import Catalogue
 from recbole_ext.errors import InputError
+from recbole_ext.evaluation.metrics import for_serving
 from recbole_ext.rebuild import build, class_of, config_of, device_named
 from recbole_ext.serving.explaining import explain
 from recbole_ext.serving.explanation import Explanation
@@ -67,6 +69,7 @@ class Recommender:
         state = checkpoint.load(path)
         state["optimizer"] = {}  # twice the size of the weights, and of no use here
         network_class = class_of(state, model, str(path))
+        state["config"] = for_serving(state["config"])
         config = config_of(ConfigWithoutData, state, network_class, {})
         if config["MODEL_TYPE"] != ModelType.SEQUENTIAL:
             raise InputError(f"checkpoint {path} is of {state['model']}, which is no sequential model: it has no use "
@@ -96,6 +99,7 @@ class Recommender:
         Raises:
             InputError: the model cannot be exported, or the file not be written; what was there before stays.
         """
+        check_outputs({"path": path}, {"the checkpoint": self.path})
         return write(self, target_file(path))
 
     def recommend(
@@ -192,10 +196,15 @@ class Recommender:
         Args:
             explanation: what `explain` returned.
             path: of the HTML file, which is written whole or not at all.
+
+        Raises:
+            InputError: the path is that of the checkpoint.
+            OSError: the file cannot be written.
         """
         from recbole_ext.serving.why_page import page
         from recbole_ext.whole_file import write_whole
 
+        check_outputs({"path": path}, {"the checkpoint": self.path})
         with write_whole(os.fspath(path)) as file:
             file.write(page(explanation, None if self.path is None else read_run(self.path)).encode())
 

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from recbole_ext.config import Config
+from recbole_ext.config.models import name_of
 from recbole_ext.config.paths import absolute, writable_dir
 from recbole_ext.errors import InputError
+from recbole_ext.evaluation.metrics import registered
 from recbole_ext.scratch import scratch_folder
 from recbole_ext.stopping import Terminated
 from recbole_ext.tuning import resources, results
@@ -112,7 +114,7 @@ def _find(resume: bool | str, storage_path: str, model: Any, dataset: str | None
             request = Journal(str(file.parent)).request()
         except InputError:  # whoever wants that one names it
             continue
-        wanted = {"model": getattr(model, "__name__", model), "dataset": dataset}
+        wanted = {"model": model and name_of(model), "dataset": dataset}
         if all(value is None or request[key] == value for key, value in wanted.items()):
             found.append(file.parent)
     if not found:
@@ -145,7 +147,9 @@ def _run(plan: Plan, journal: Journal, resume: bool) -> None:
         print(f"{'resuming' if resume else 'starting'} the search in {journal.folder}{so_far}", flush=True)
         keys = {key: value for key, value in plan.keys.items() if key not in ("gpu_id", "use_gpu")}
         keys["use_gpu"] = "GPU" in each
-        request = Request(plan.model, plan.config.dataset, keys, max(1, int(each["CPU"])))
+        request = Request(
+            plan.model, plan.config.dataset, keys, max(1, int(each["CPU"])), registered(plan.config["metrics"])
+        )
         epochs, budget = plan.config["epochs"], plan.options.time_budget
         total = len(ended) + left.count
         rows = Rows(total, plan.config["valid_metric"], plan.mode == "max", epochs, plan.space)

@@ -19,7 +19,7 @@ import yaml
 from recbole_ext.config.paths import writable_dir
 from recbole_ext.config.values import plain, read_yaml
 from recbole_ext.errors import InputError
-from recbole_ext.whole_file import write_whole
+from recbole_ext.whole_file import named_errors, write_whole
 
 REQUEST, TRIALS, CHECKPOINTS = "search.yaml", "trials.jsonl", "checkpoints"
 CUT_SHORT = "the time budget was used up."  # the reason of a trial that nothing else ended
@@ -87,7 +87,7 @@ class Journal:
     def add(self, record: Record) -> None:
         """Append a record; it is on the disk when this returns."""
         text = json.dumps(plain(record), allow_nan=True) + "\n"
-        with open(self.path(TRIALS), "a+b") as file:
+        with named_errors(self.path(TRIALS)), open(self.path(TRIALS), "a+b") as file:
             if file.tell() and not _ends_a_line(file):  # a crash cut the last line short
                 text = "\n" + text
             file.write(text.encode())

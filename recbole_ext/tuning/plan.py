@@ -8,6 +8,7 @@ import recbole
 from recbole_ext.config import Config
 from recbole_ext.config.checks import check_catalogue
 from recbole_ext.config.evaluation import check_run
+from recbole_ext.config.models import name_of
 from recbole_ext.config.values import plain
 from recbole_ext.data.shared import SharedData
 from recbole_ext.errors import InputError
@@ -51,7 +52,7 @@ class Plan:
 
     @property
     def name(self) -> str:
-        return self.model if isinstance(self.model, str) else self.model.__name__
+        return name_of(self.model)
 
     @property
     def total(self) -> int:
@@ -151,7 +152,7 @@ def stored_plan(journal: Journal, model: Any, dataset: str | None, given: dict[s
             raise InputError(
                 f"{journal.path(REQUEST)} has the option '{name}', which is unknown; start the search anew."
             )
-    for name, now in {"model": getattr(model, "__name__", model), "dataset": dataset}.items():
+    for name, now in {"model": model and name_of(model), "dataset": dataset}.items():
         if now is not None and now != request[name]:
             raise InputError(f"{name} is {now}, {began} {request[name]}; leave it out.")
     for name, value in given.items():

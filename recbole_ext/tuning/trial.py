@@ -12,6 +12,7 @@ from recbole.utils import init_seed
 from recbole_ext.config import Config
 from recbole_ext.config.config import ConfigWithoutData
 from recbole_ext.data.shared import SharedData
+from recbole_ext.evaluation.metrics import register_metric
 from recbole_ext.rebuild import build
 from recbole_ext.trainer import get_trainer
 from recbole_ext.tuning.journal import checkpoint_name
@@ -28,12 +29,14 @@ class Request:
         dataset: name of the data set.
         keys: what the user gave, with absolute paths.
         threads: of one trial.
+        metrics: classes that `register_metric` was given, for the process of the trial.
     """
 
     model: str | type
     dataset: str
     keys: dict[str, Any] = field(default_factory=dict)
     threads: int = 1
+    metrics: tuple[type, ...] = ()
 
 
 def train(
@@ -57,6 +60,8 @@ def train(
         FloatingPointError: training has diverged.
     """
     torch.set_num_threads(request.threads)
+    for metric in request.metrics:
+        register_metric(metric)
     keys = {**request.keys, **point, "checkpoint_dir": folder, "show_progress": False}
     config_class = ConfigWithoutData if _fits(data, point) else Config  # data that came through Ray
     config = config_class(request.model, request.dataset, None, keys, argv=[])
@@ -125,6 +130,8 @@ def run_trial(setup: dict[str, Any], request: Request, data: SharedData, keeper:
 
 def reason(error: BaseException) -> str:
     """One line that says why a trial failed."""
+    cause = getattr(error, "cause", None)  # of an error in another process of Ray, whose own text is a traceback
+    error = cause if isinstance(cause, BaseException) else error
     lines = str(error).strip().splitlines()
     text = lines[0] if lines else "no message"
     known = isinstance(error, (ValueError, OSError, FloatingPointError))
