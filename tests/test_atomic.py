@@ -197,7 +197,7 @@ def test_columns_are_chosen_by_name(read):
         ("\n" + HEADER + "a\tx\t1\n", r"line 1: header field '' should read name:type"),
         ("a:token:float\n1\n", r"line 1: header field 'a:token:float' should read name:type"),
         (HEADER.replace("\t", ","), r"line 1: header field 'user_id:token,item_id.*' should read.*'\\t' between"),
-        ("a:token\ta:float\n1\t2\n", r"line 1: column 'a' stands there twice"),
+        ("a:token\ta:float\n1\t2\n", r"line 1: column 'a' appears twice"),
         (HEADER + "a\tx\t1\na\tx\n", r"line 3 has 2 fields; the header has 3"),
         (HEADER + "a\tx\na\tx\t1\n", r"line 2 has 2 fields; the header has 3"),
         (HEADER + "a\tx\t1\n\nb\ty\t2\t3\n", r"line 4 has 4 fields; the header has 3"),

@@ -126,6 +126,16 @@ def test_predict_is_the_column_of_full_sort_predict(trained, name):
         assert close(one, everything[:, item - 1])
 
 
+def test_reads_times_says_whether_times_matter(trained, name):
+    model, batch, _ = trained(name)
+    if not model.reads_times:
+        kept = {key: values for key, values in batch.interaction.items() if not key.startswith("timestamp")}
+        assert torch.equal(scores(model, Interaction(kept)), scores(model, batch))
+    else:
+        later = changed(batch, timestamp=batch["timestamp"] + 30 * DAY)
+        assert not close(scores(model, later), scores(model, batch), 1e-4)
+
+
 def test_scores_do_not_know_the_item_to_predict(trained, name):
     model, batch, _ = trained(name)
     other = changed(batch, item_id=1 + batch["item_id"] % (model.n_items - 1))

@@ -49,6 +49,7 @@ class BST(SequentialRecommender):
 
     input_type = InputType.POINTWISE
     min_history = 0  # the target alone is a sequence, too
+    reads_times = True
     # what no shape of a weight tells
     structure = ("n_heads", "time_gap", "output", "context_features", "cross_features")
     check_config = Options  # `Config` calls it, so that a contradiction is found before any data is read
