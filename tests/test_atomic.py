@@ -210,6 +210,7 @@ def test_columns_are_chosen_by_name(read):
         (HEADER + "\n\na\tx\t1\n\na\ty\tnoon\n", r"line 6: timestamp is 'noon'; it should be a number"),
         (HEADER + "a\tx\t1\na\ty\t2020-01-01\n", r"line 3: .* '2020-01-01'; it should be a number, as 1577836800, the"),
         (HEADER + "a\tx\t2020-01-01T00:00:01\n", r"line 2: .*; it should be a number, as 1577836801, the"),
+        (HEADER + "a\tx\t01/02/2020\n", r"line 2: .*; it should be a number, of a date the seconds since 1970"),
         (HEADER + "a\tx\t1-2-3-4\n", r"line 2: timestamp is '1-2-3-4'; it should be a number\."),
         (HEADER + "a\tx\t1,5\n", r"line 2: timestamp is '1,5'; it should be a number"),
         (HEADER + "a\tx\t1_000\n", r"line 2: timestamp is '1_000'; it should be a number"),

@@ -224,7 +224,7 @@ def test_every_format_gives_the_same_histories(suffix, make_reader):
 @pytest.mark.parametrize("time", [16_000_000_000, -60_000_000_000, 1e30], ids=str)
 def test_one_mistyped_time_is_named_by_its_place(suffix, time, make_reader):
     reader = make_reader()
-    events = in_format(column([1.6e9, time, 1.6e9 + 5]), suffix, reader)
+    events = in_format(column([1.6e9, time]), suffix, reader)
     place = {
         ".inter": "new.inter line 3",
         ".csv": "new.csv line 3",

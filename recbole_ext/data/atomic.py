@@ -99,7 +99,7 @@ def read_atomic(
 def _of_date(values: pd.Series) -> str:
     """What to do about the first of some values, if it is a date."""
     text = str(next(iter(values), ""))
-    if re.match(r"\d{1,2}[-/.]\d{1,2}[-/.]\d", text):  # day or month may come first: no guess
+    if re.match(r"\d{1,2}[-/.]\d{1,2}[-/.]\d{2}(\d{2})?(\s|$)", text):  # day or month may come first: no guess
         return ", of a date the seconds since 1970"
     date = pd.to_datetime(text, errors="coerce", utc=True) if re.match(r"\d{4}[-/.]\d+[-/.]\d", text) else pd.NaT
     return "" if date is pd.NaT else f", as {date.timestamp():.0f}, the seconds since 1970 of that date"

@@ -26,15 +26,20 @@ def year_of(time: Any) -> Any:
     return 1970 + time / YEAR
 
 
-def mistyped(years: np.ndarray) -> np.ndarray:
+def mistyped(years: np.ndarray, expected: float | None = None) -> np.ndarray:
     """Which of some years are centuries from the others or from now, bool [N]: values to correct.
 
     None where more than half of them are: then the unit is wrong, which `check_span` says.
+
+    Args:
+        years: of the events, with their fractions. [N]
+        expected: a year of the others, where one is known; by default their median.
     """
     plausible = (years >= FIRST_YEAR) & (years <= LATEST_YEAR)
     if not plausible.any():
         return np.zeros(len(years), dtype=bool)
-    wrong = ~plausible | (np.abs(years - np.median(years[plausible])) > LONGEST_YEARS)
+    expected = float(np.median(years[plausible])) if expected is None else expected
+    wrong = ~plausible | (np.abs(years - expected) > LONGEST_YEARS)
     return wrong & (2 * wrong.sum() <= len(years))
 
 

@@ -188,7 +188,7 @@ def seconds(table: Table, name: str, catalogue: Catalogue) -> np.ndarray:
     unit = seconds_per_unit(config["time_unit"])
     if len(found):
         years = 1970 + found * (unit / YEAR)
-        wrong = mistyped(years)
+        wrong = mistyped(years, expected=1970 + catalogue.first_time * (unit / YEAR))
         if wrong.any():
             year = f"{np.round(years[wrong][0]):.6g}"
             table.refuse(wrong, name, f"that is about the year {year}, far from most of the others; correct it")
