@@ -301,7 +301,7 @@ GOOD_TIMES = {
     "date": ([dt.date(2020, 1, 1)] * 2, object), "dates": (DATES.astype("category"), None),
     "datetime": ([dt.datetime(2020, 1, 1), dt.datetime(2020, 1, 1, tzinfo=dt.timezone.utc)], object),
     "iso": (["2020-01-01", "2020-01-01T02:00+02:00"], None), "string": (["2020-01-01"] * 2, "string"),
-    "iso category": (["2020-01-01"] * 2, "category"),
+    "iso utc": (["2020-01-01 UTC", "2020-01-01 00:00:00 UTC"], None), "iso category": (["2020-01-01"] * 2, "category"),
 }  # fmt: skip
 
 
@@ -317,7 +317,7 @@ def test_times_are_numbers_or_dates_of_any_dtype(name, make_reader):
         DAY, float(DAY), str(DAY), np.int64(DAY), Decimal(DAY), dt.date(2020, 1, 1), dt.datetime(2020, 1, 1),
         pd.Timestamp("2020-01-01"), np.datetime64("2020-01-01"), np.datetime64("2020-01-01T00", "s"), "2020-01-01",
         "2020-01-01T09:00+09:00", dt.datetime(2020, 1, 1, tzinfo=dt.timezone.utc), {"u1": "2020-01-01"},
-        pd.Series({"u1": DAY}), {"u1": dt.date(2020, 1, 1), "other": 0},
+        np.array(DAY), pd.Series({"u1": DAY}), {"u1": dt.date(2020, 1, 1), "other": 0},
     ],
     ids=repr,
 )  # fmt: skip
@@ -431,6 +431,13 @@ def test_parquet_types_are_read_or_refused(make_reader):
     assert refusal(read_events, "new.parquet", [], reader.config).startswith(
         "new.parquet cannot be read as a parquet file"
     )
+
+
+@pytest.mark.parametrize(
+    "users", ["u1", b"u1", 5, pd.DataFrame({"user_id": ["u1"]}), [["u1"]], np.array([["u1"]])], ids=repr
+)
+def test_what_is_no_list_of_users_is_one_sentence(users, make_reader):
+    assert refusal(make_reader().read, column([1.0, 2.0]), users=users).startswith("users ")
 
 
 def test_features_are_tokens_as_the_training_had_them(make_reader):

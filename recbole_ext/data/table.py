@@ -75,9 +75,21 @@ class TextTable(Table):
 
 
 def values_table(values: Iterable[Any] | Table, name: str, source: str) -> Table:
-    """A table with one column, from values that a caller gives; a table stays as it is."""
+    """A table with one column, from values that a caller gives; a table stays as it is.
+
+    Args:
+        values: a list or another iterable of values.
+        name: of the column.
+        source: the name of the argument, for messages.
+
+    Raises:
+        InputError: `values` is one text, or no list.
+    """
     if isinstance(values, Table):
         return values
+    if isinstance(values, (str, bytes, pd.DataFrame)) or not isinstance(values, Iterable):
+        shown = f"a {type(values).__name__}" if isinstance(values, pd.DataFrame) else repr(values)
+        raise InputError(f"{source} is {shown}; it should be a list of {name}.")
     column = values.reset_index(drop=True) if isinstance(values, pd.Series) else pd.Series(list(values), dtype=object)
     return Table(source, column.to_frame(name))
 

@@ -252,10 +252,10 @@ class Reader:
         names = [*map(str, table.frame.columns), *table.unread]
         absent = [name for name in self.needed() if name not in table.frame]
         if absent:
-            raise InputError(
-                f"{table.path}: there is no column '{absent[0]}', which the model reads; the columns are "
-                f"{', '.join(names) or 'missing'}."
-            )
+            # a blank or a tab in a name would not show
+            shown = [name if name.isprintable() and name == name.strip() else repr(name) for name in names]
+            there = f"the columns are {', '.join(shown)}" if shown else "there are no columns"
+            raise InputError(f"{table.path}: there is no column '{absent[0]}', which the model reads; {there}.")
         self._report_misspelt(names)
         return table
 
@@ -305,8 +305,6 @@ class Reader:
     def _asked(self, users: Iterable[Any] | Table) -> np.ndarray:
         """Tokens of the users asked, [n]."""
         field = self.catalogue.uid_field
-        if isinstance(users, (str, pd.DataFrame)) or not isinstance(users, (Iterable, Table)):
-            raise InputError(f"users is {users!r}; it should be a list of {field}.")
         table = values_table(users, field, "users")
         names = as_text(table, field)
         table.refuse(pd.Index(names, dtype=object).duplicated(), field, "it appears twice; ask for each user once")
@@ -327,6 +325,8 @@ class Reader:
             if lacking:
                 raise InputError(f"at has no time for {_listed(lacking)}; give every user asked one.")
             return request_seconds(values_table([times[name] for name in names], "at", ""), "at", catalogue)
+        if isinstance(at, (np.ndarray, Tensor)) and at.ndim == 0:
+            at = at.item()
         if np.ndim(at) != 0:
             raise InputError(f"at is {at!r}; it should be one time, or a mapping from users to times.")
         return np.repeat(request_seconds(values_table([at], "at", ""), "at", catalogue), len(names))

@@ -206,8 +206,6 @@ class Recommender:
         everything = slice(1, len(self.items.tokens))
         if items is None:
             return everything
-        if isinstance(items, (str, pd.DataFrame)) or not isinstance(items, (Iterable, Table)):
-            raise InputError(f"items is {items!r}; it should be a list of {self.item_field}.")
         tokens = as_text(values_table(items, self.item_field, "items"), self.item_field)
         ids = self.items.ids(tokens)
         if (ids == 0).any():

@@ -23,6 +23,7 @@ from recbole_ext.errors import InputError
 NUMBERS = (int, float, Decimal, np.integer, np.floating)
 FLAGS = (bool, np.bool_)
 PER_SECOND = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}  # units of NumPy's dates
+UTC = re.compile(r" ?(UTC|GMT)$")
 YEAR_FIRST = re.compile(r"\s*\d{4}\D")
 EXACT = 2.0**53  # from here on, float64 merges whole numbers
 
@@ -130,6 +131,9 @@ def _as_dates(values: np.ndarray) -> np.ndarray:
         [isinstance(value, str) and re.match(r"\s*\d{4}\D", value) is not None for value in values], dtype=bool
     )
     other = np.array([isinstance(value, (date, np.datetime64)) for value in values], dtype=bool)
+    if text.any():
+        values = values.copy()
+        values[text] = [UTC.sub("+00:00", value.strip()) for value in values[text]]
     for where, style in ((text, "ISO8601"), (other, None)):
         if where.any():
             dates = pd.to_datetime(pd.Series(values[where], dtype=object), format=style, utc=True, errors="coerce")
@@ -143,7 +147,7 @@ def _far_date(value: Any) -> float:
     """Seconds since 1970 of a date that pandas cannot hold in nanoseconds; NaN if it is none."""
     try:
         if isinstance(value, str):
-            value = datetime.fromisoformat(value.strip())
+            value = datetime.fromisoformat(value)
             value = value if value.tzinfo else value.replace(tzinfo=timezone.utc)
         return np.nan if pd.isna(value) else float(pd.Timestamp(value).timestamp())
     except (ValueError, OverflowError):
