@@ -52,7 +52,8 @@ RECOMMEND = """usage: recbole-ext recommend --checkpoint=FILE --histories=FILE -
 Rank items for users by what they did, with a checkpoint and without the data it was trained on.
 
   --checkpoint=FILE        what training wrote
-  --histories=FILE         events: user, item and time, in columns called as in training; .inter, .csv or .parquet
+  --histories=FILE         events: user, item and time, in columns called as in training; .inter, .csv or .parquet. A
+                           model that reads no times does without: then the order of the rows counts
   --all_users              instead: everyone in the training data, which lies where it lay or at --data_path=FOLDER
   --out=FILE               recommendations: .csv or .parquet, a line for each item, or .jsonl, a line for each user
   --k=N                    items for each user (10)
@@ -70,7 +71,8 @@ EXPLAIN = """usage: recbole-ext explain --checkpoint=FILE --histories=FILE --use
 Tell which past events of a user carried the score of an item, and which heads or kernels looked at them.
 
   --checkpoint=FILE        what training wrote
-  --histories=FILE         events: user, item and time, in columns called as in training; .inter, .csv or .parquet
+  --histories=FILE         events: user, item and time, in columns called as in training; .inter, .csv or .parquet. A
+                           model that reads no times does without: then the order of the rows counts
   --user=USER              one of them
   --item=ITEM              the item to explain; the user's best one if left out
   --at=TIME                time of the request, as in the histories; later events are left out. Default: after the last

@@ -176,6 +176,15 @@ def test_the_length_of_histories_is_not_called_like_a_list(load, write_events):
     refused(load, sentence, data_path=path, ITEM_LIST_LENGTH_FIELD="rating_list", **ALL_COLUMNS)
 
 
+def test_one_mistyped_time_is_refused_by_its_line(load, random_events, tmp_path):
+    events = random_events()
+    events[4] = (*events[4][:2], events[4][2] * 10)
+    message = refused(
+        load, r"toy\.inter line 6: timestamp is '1\d+\.0'; in time_unit s that is centuries", events=events
+    )
+    assert "set time_unit" not in message
+
+
 def test_times_before_there_were_shops_are_refused(load):
     events = [("a", f"i{number}", -1e15 + number) for number in range(5)]
     refused(load, "column 'timestamp' spans 0 years, from -.* to -.*, when read with time_unit: s", events=events)

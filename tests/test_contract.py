@@ -126,6 +126,16 @@ def test_predict_is_the_column_of_full_sort_predict(trained, name):
         assert close(one, everything[:, item - 1])
 
 
+def test_reads_times_says_whether_times_matter(trained, name):
+    model, batch, _ = trained(name)
+    if not model.reads_times:
+        kept = {key: values for key, values in batch.interaction.items() if not key.startswith("timestamp")}
+        assert torch.equal(scores(model, Interaction(kept)), scores(model, batch))
+    else:
+        later = changed(batch, timestamp=batch["timestamp"] + 30 * DAY)
+        assert not close(scores(model, later), scores(model, batch), 1e-4)
+
+
 def test_scores_do_not_know_the_item_to_predict(trained, name):
     model, batch, _ = trained(name)
     other = changed(batch, item_id=1 + batch["item_id"] % (model.n_items - 1))
@@ -139,6 +149,31 @@ def test_a_row_alone_scores_as_in_a_batch_of_64(trained, name):
     together = scores(model, batch)
     for row in range(0, 64, 7):
         assert close(scores(model, batch[row : row + 1]), together[row : row + 1])
+
+
+VARIANTS = {
+    "MEANTIME": [{}, {"query_time": "last", "absolute_kernels": ["position"], "relative_kernels": ["sin"]}],
+    "LightSANs": [
+        {}, {"position": "relative"}, {"position": "absolute"}, {"recbole_compat": True}, {"n_layers": 1},
+        *({"attention": kind} for kind in ("full", "linformer", "performer", "linear", "synthesizer")),
+    ],
+    "BST": [{}, {"output": "flatten"}, {"n_layers": 2}, {"time_gap": "none", "query_time": "last"}],
+}  # fmt: skip
+
+
+def test_an_empty_batch_scores_to_an_empty_result(make_model, name):
+    for keys in VARIANTS[name]:
+        model, *_, test = make_model(name, **keys)
+        model, batch = model.eval(), requests(test)
+        empty = batch[:0]
+        with torch.no_grad():
+            some, none = (model.predict(rows) for rows in (batch, empty))
+            everything, nothing = (model.full_sort_predict(rows) for rows in (batch, empty))
+            prepared = model.score_items(model.prepare(empty), torch.tensor([1, 2]))
+        assert none.shape == (0,), keys
+        assert nothing.shape == (0, *everything.shape[1:]), keys
+        assert prepared.shape == (0, 2), keys
+        assert (none.dtype, nothing.dtype) == (some.dtype, everything.dtype), keys
 
 
 def test_the_order_of_rows_does_not_matter(trained, name):

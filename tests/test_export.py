@@ -107,6 +107,9 @@ def test_features_of_users_and_requests_are_inputs_and_the_file_holds_no_user(as
     batch = exporting._batch(Scores(recommender.model, recommender.catalogue), recommender, 4, 5, 20,
                              torch.Generator().manual_seed(0))  # fmt: skip
     before = program.module()(**batch)
+    rows = {name: values[:0] for name, values in batch.items() if name not in ("features", "candidates")}
+    features = {name: values[:0] for name, values in batch["features"].items()}
+    assert program.module()(**{**batch, **rows, "features": features}).shape == (0, 20)
     for name, values in batch["features"].items():
         other = {**batch["features"], name: values.roll(1, 0)}
         assert not torch.equal(program.module()(**{**batch, "features": other}), before), name

@@ -169,9 +169,10 @@ def test_nothing_is_left_of_a_run_that_fails(call, model, events, monkeypatch, t
         ({"topk": 5}, "recommend has no option --topk"),
         ({"checkpoint": "none.pth"}, "there is no checkpoint none.pth"),
         ({"at": "noon"}, "at is 'noon'"), ({"data_path": "x"}, "--data_path goes with --all_users"),
-        ({"histories": "empty.csv"}, "empty.csv cannot be read"), ({"histories": "bad.parquet"}, "bad.parquet"),
-        ({"histories": "other.csv"}, "other.csv has no column 'item_id', which the model reads; it has user_id"),
-        ({"histories": "hole.inter"}, "hole.inter line 3: item_id is empty; give every event one"),
+        ({"histories": "empty.csv"}, "empty.csv is empty; it should begin with a header"),
+        ({"histories": "bad.parquet"}, "bad.parquet"),
+        ({"histories": "other.csv"}, "other.csv: there is no column 'item_id', which the model reads; the columns are"),
+        ({"histories": "hole.inter"}, "hole.inter line 3: item_id is empty; give every row one"),
     ],
 )  # fmt: skip
 def test_wrong_requests_are_one_sentence_and_status_2(call, model, events, change, sentence):
@@ -216,3 +217,68 @@ def test_an_option_of_tokens_without_a_file_is_one_sentence(call, model, events,
     options = [f"--checkpoint={model()}", "--histories=new.csv", "--out=recs.csv", "--items"]
     assert main(["recommend", *options]) == 2
     assert "--items has no value" in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------- nothing to do, and no times
+
+
+@pytest.mark.parametrize("out", ["recs.csv", "recs.jsonl", pytest.param("recs.parquet", marks=needs_pyarrow)])
+def test_nobody_to_recommend_for_is_an_empty_file(call, model, events, out):
+    write(events, "new.csv")
+    Path("none.csv").write_text("user_id,item_id,timestamp\n")
+    Path("none.inter").write_text("user_id:token\titem_id:token\ttimestamp:float\n")
+    Path("nobody.txt").write_text("\n")
+    path = model()
+    requests = [{"histories": "none.csv"}, {"histories": "none.inter"}, {"histories": "new.csv", "users": "nobody.txt"}]
+    for request in requests + [{**request, "at": 5} for request in requests]:
+        told = call(checkpoint=path, out=out, **request)
+        assert told == (0, f"0 recommendations for 0 users: {os.path.abspath(out)}\n", "")
+        if out.endswith(".jsonl"):
+            assert Path(out).read_bytes() == b""
+        else:
+            found = pd.read_csv(out) if out.endswith(".csv") else pd.read_parquet(out)
+            assert (list(found), len(found)) == (["user_id", "rank", "item_id", "score"], 0)
+    recommender = Recommender.load(path)
+    for at in (None, 5, {}):
+        found = recommender.recommend(events, users=[], at=at)
+        pd.testing.assert_frame_equal(found, recommender.recommend(events[:0], at=at))
+        assert (list(found), len(found)) == (["user_id", "rank", "item_id", "score"], 0)
+    status, _, err = call(checkpoint=path, out=out, histories="new.csv", items="nobody.txt")
+    assert (status, err.count("\n")) == (2, 1)
+    assert "items holds no item that the model knows" in err
+
+
+@pytest.mark.parametrize("name", ["LightSANs", "SASRec", "MEANTIME", "BST"])
+def test_a_model_that_reads_no_times_does_without(call, model, events, name):
+    path = model(name)
+    events = events.sort_values(["timestamp"], kind="stable")
+    write(events, "timed.csv")
+    write(events.drop(columns="timestamp"), "untimed.csv")
+    assert call(checkpoint=path, histories="timed.csv", out="timed-recs.csv")[0] == 0
+    status, _, err = call(checkpoint=path, histories="untimed.csv", out="recs.csv")
+    if name in ("MEANTIME", "BST"):
+        assert (status, err.count("\n")) == (2, 1)
+        assert "untimed.csv: there is no column 'timestamp', which the model reads" in err
+        return
+    assert (status, err) == (0, "")
+    assert Path("recs.csv").read_text() == Path("timed-recs.csv").read_text()
+    status, _, err = call(checkpoint=path, histories="untimed.csv", out="recs.csv", at="2020-12-24")
+    assert (status, err.count("\n")) == (2, 1)
+    assert "at is given, but untimed.csv has no column 'timestamp'" in err
+    recommender = Recommender.load(path)
+    found, timed = (recommender.explain(frame, "newu0") for frame in (events.drop(columns="timestamp"), events))
+    assert (found.item, found.score, found.rank) == (timed.item, timed.score, timed.rank)
+    assert found.events["effect"].tolist() == timed.events["effect"].tolist()
+    assert found.events[["timestamp", "date", "seconds_before"]].isna().all(axis=None)
+    assert (found.as_plain()["time"], found.as_plain()["date"]) == (None, None)
+    recommender.write_report(found, "why.html")
+    assert "no date" in Path("why.html").read_text()
+
+
+@pytest.mark.parametrize("command", ["recommend", "explain"])
+def test_rows_of_the_wrong_length_are_one_sentence_with_their_line(command, model, capsys):
+    Path("new.csv").write_text("user_id,item_id,timestamp\n7,x,y,3\n7,y,z,4\n")
+    more = "--out=recs.csv" if command == "recommend" else "--user=x"
+    assert main([command, f"--checkpoint={model()}", "--histories=new.csv", more]) == 2
+    assert capsys.readouterr().err.endswith("recbole-ext: new.csv line 2 has 4 fields; the header has 3.\n")
+    assert not os.path.exists("recs.csv")

@@ -151,7 +151,7 @@ def test_a_new_user_with_the_features_of_a_known_one_is_scored_as_that_one(train
     stranger = as_rows(recommender.recommend(told, k=20, exclude_seen=False), recommender)["stranger"]
     np.testing.assert_allclose(stranger, first, rtol=1e-6, atol=1e-7)
     assert np.abs(scores["nobody"] - first).max() > 1e-7
-    with pytest.raises(InputError, match="histories have no column 'tab', which the model reads"):
+    with pytest.raises(InputError, match="histories: there is no column 'tab', which the model reads"):
         recommender.recommend(known.drop(columns="tab"))
     caplog.clear()
     recommender.recommend(known.assign(sexe="f", shop="x"), k=1)
@@ -297,7 +297,8 @@ def test_numbers_stand_for_tokens_and_dates_for_times(trained):
         ({"k": 0}, "k is 0; it should be a whole number, at least 1"), ({"k": "3"}, "k is '3'"),
         ({"k": True}, "k is True"), ({"exclude_seen": "no"}, "exclude_seen is 'no'; it should be True or False"),
         ({"items": []}, "items holds no item that the model knows"), ({"items": "i1"}, "items is 'i1'"),
-        ({"users": "u1"}, "users is 'u1'"), ({"users": ["u1", "u7", "u1"]}, "users names 'u1' twice"),
+        ({"users": "u1"}, "users is 'u1'"),
+        ({"users": ["u1", "u7", "u1"]}, "users row 2 .*: user_id is 'u1'; it appears twice"),
         ({"at": "noon"}, "at is 'noon'"), ({"at": [1.0, 2.0]}, "at is .* one time, or a mapping"),
         ({"at": {"u1": 1.6e9}}, "at has no time for 'new', 'u7'"),
     ],
@@ -311,8 +312,8 @@ def test_wrong_requests_are_one_sentence(recommender, histories, change, sentenc
 def test_wrong_histories_are_one_sentence(recommender, histories):
     for wrong, sentence in (
         ([1, 2], "histories are a list"), (histories.drop(columns="timestamp"), "no column 'timestamp'"),
-        (histories.assign(item_id=[None, "i1", "i2", "i3", "i4"]), "item_id is missing in row 0"),
-        (histories.assign(timestamp=["now", 1, 2, 3, 4]), "timestamp is 'now' in row 0"),
+        (histories.assign(item_id=[None, "i1", "i2", "i3", "i4"]), "row 0 .*: item_id is empty"),
+        (histories.assign(timestamp=["now", 1, 2, 3, 4]), "row 0 .*: timestamp is 'now'"),
         (histories.assign(timestamp=histories["timestamp"] * 1000), "set time_unit"),
     ):  # fmt: skip
         with pytest.raises(InputError, match=sentence):
@@ -401,5 +402,5 @@ def test_labels_of_histories_that_are_no_numbers_are_one_sentence(trained, rando
     path, *_ = trained("BST", data_path="data", load_col=None, history="positive")
     brought = frame(events[:9], [*NAMES, "label"]).astype({"label": object})
     brought.loc[0, "label"] = "yes"
-    with pytest.raises(InputError, match="label is 'yes' in the histories; it should be a number"):
+    with pytest.raises(InputError, match="histories row 0 .*: label is 'yes'; it should be a number"):
         Recommender.load(path, device="cpu").recommend(brought)

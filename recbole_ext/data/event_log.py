@@ -30,6 +30,8 @@ class EventLogDataset(ExactTimeDataset):
             windows, while its `inter_feat`, and with it all that RecBole counts and samples from, stays the same.
         min_history: shortest history that it can take, 1 by default; with `history: positive`, examples have no longer
             minimum.
+        reads_times: whether its scores depend on times. False for RecBole's models and True for any other, unless they
+            say so; without it, histories that are served need no times.
 
     With `benchmark_filename` it is a `PreSplitDataset`; `create_dataset` chooses.
 

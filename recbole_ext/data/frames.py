@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import pad_sequence
 from recbole_ext.data.atomic import AtomicTable, read_atomic
 from recbole_ext.data.download import download
 from recbole_ext.data.funnel import Funnel
-from recbole_ext.data.times import check_span, report_period, seconds_per_unit
+from recbole_ext.data.times import check_span, mistyped, report_period, seconds_per_unit, year_of
 from recbole_ext.errors import InputError
 
 EVENTS, USERS, ITEMS = FeatureSource.INTERACTION, FeatureSource.USER, FeatureSource.ITEM
@@ -149,6 +149,10 @@ class ExactTimeDataset(SequentialDataset):
         for name in (self.time_field, self.label_field, *(self.config["threshold"] or ())):
             if name in table.types:
                 table.refuse(table.frame[name].isna(), name, "give every event one or drop the line")
+        if self.time_field in table.types and self.time_field not in (self.config["val_interval"] or {}):
+            years = year_of(table.frame[self.time_field].to_numpy() * self.unit)
+            wanted = f"in time_unit {self.config['time_unit']} that is centuries from most of the others; correct it"
+            table.refuse(mistyped(years), self.time_field, wanted)
         label = self.label_field
         if label in table.types and (CLASSES & set(self.config["metrics"]) or self.config["history"] == "positive"):
             wrong = ~table.frame[label].isin([0, 1])

@@ -4,6 +4,7 @@ from datetime import datetime, timezone
 from logging import getLogger
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from recbole_ext.errors import InputError
@@ -45,22 +46,41 @@ def year_of(time: Any) -> Any:
     return 1970 + time / YEAR
 
 
-def check_span(first: float, last: float, time_unit: str, field: str) -> None:
+def mistyped(years: np.ndarray, expected: float | None = None) -> np.ndarray:
+    """Which of some years are centuries from the others or from now, bool [N]: values to correct.
+
+    None where more than half of them are: then the unit is wrong, which `check_span` says.
+
+    Args:
+        years: of the events, with their fractions. [N]
+        expected: a year of the others, where one is known; by default their median.
+    """
+    plausible = (years >= FIRST_YEAR) & (years <= LATEST_YEAR)
+    if not plausible.any():
+        return np.zeros(len(years), dtype=bool)
+    expected = float(np.median(years[plausible])) if expected is None else expected
+    wrong = ~plausible | (np.abs(years - expected) > LONGEST_YEARS)
+    return wrong & (2 * wrong.sum() <= len(years))
+
+
+def check_span(first: float, last: float, time_unit: str, field: str, source: str = "") -> None:
     """Refuse a span of centuries and times far from now, which a wrong unit gives: milliseconds read as seconds.
 
     Args:
         first, last: times of the first and the last event, in seconds since 1970.
         time_unit: in which the column was read.
         field: name of the time column.
+        source: of the column, a file for example.
 
     Raises:
         InputError: names `time_unit`.
     """
-    years, earliest, latest = (last - first) / YEAR, year_of(first), year_of(last)
-    if years > LONGEST_YEARS or earliest < FIRST_YEAR or latest > LATEST_YEAR:
+    earliest, latest = year_of(first), year_of(last)
+    if latest - earliest > LONGEST_YEARS or earliest < FIRST_YEAR or latest > LATEST_YEAR:
+        years = [f"{np.round(number):.6g}" for number in (latest - earliest, earliest, latest)]
         raise InputError(
-            f"column '{field}' spans {round(years):.6g} years, from {round(earliest):.6g} to {round(latest):.6g}, "
-            f"when read with time_unit: {time_unit}; set time_unit to the unit of the file ({', '.join(SECONDS)})."
+            f"{source and f'{source}: '}column '{field}' spans {years[0]} years, from {years[1]} to {years[2]}, when "
+            f"read with time_unit: {time_unit}; set time_unit to the unit of the file ({', '.join(SECONDS)})."
         )
 
 

@@ -22,10 +22,13 @@ def alike(length: Tensor, pairwise: bool = True) -> Iterator[tuple[Tensor, int]]
         pairwise: whether a row costs by its pairs of slots, or by its slots.
 
     Yields:
-        rows of the batch, [b], and the slots that the longest of them uses; longest first.
+        rows of the batch, [b], and the slots that the longest of them uses; longest first. An empty batch is one empty
+        part, so that its result has the right shape.
     """
     order = length.argsort(descending=True, stable=True)
     sizes = length[order].tolist()
+    if not sizes:
+        yield order, 1
     most = (PAIRS_AT_ONCE if pairwise else SLOTS_AT_ONCE)[length.device.type == "cpu"]
     begin = 0
     while begin < len(sizes):
@@ -35,8 +38,10 @@ def alike(length: Tensor, pairwise: bool = True) -> Iterator[tuple[Tensor, int]]
 
 
 def longest(length: Tensor, width: int) -> int:
-    """Slots that the longest row of a batch uses, of the `width` that its lists have."""
-    return width if torch.compiler.is_compiling() else int(length.max())
+    """Slots that the longest row of a batch uses, of the `width` that its lists have; 0 for an empty batch."""
+    if torch.compiler.is_compiling():
+        return width
+    return int(length.max()) if len(length) else 0
 
 
 def in_parts(length: Tensor, compute: Callable[[Tensor, int | None], Tensor], pairwise: bool = True) -> Tensor:
@@ -65,10 +70,11 @@ def distinct(*columns: Tensor) -> tuple[Tensor, Tensor]:
     if torch.compiler.is_compiling():
         every = torch.arange(columns[0].shape[0], device=columns[0].device)
         return every, every
-    changed = torch.zeros(len(columns[0]) - 1, dtype=torch.bool, device=columns[0].device)
+    new = torch.zeros(len(columns[0]), dtype=torch.bool, device=columns[0].device)
+    new[:1] = True
     for column in columns:
-        changed |= (column[1:] != column[:-1]).flatten(1).any(1) if column.dim() > 1 else column[1:] != column[:-1]
-    new = torch.cat([changed.new_ones(1), changed])
+        changed = column[1:] != column[:-1]
+        new[1:] |= changed.flatten(1).any(1) if column.dim() > 1 else changed
     return new.nonzero().squeeze(1), new.cumsum(0) - 1
 
 
@@ -86,6 +92,8 @@ def groups(keys: Sequence[Tensor], *columns: Tensor) -> tuple[Tensor, Tensor]:
         counted along the groups.
     """
     every = torch.arange(len(columns[0]), device=columns[0].device)
+    if not len(every):
+        return every.unsqueeze(1), every
     order = every
     for key in reversed(keys):
         order = order[key[order].argsort(stable=True)]

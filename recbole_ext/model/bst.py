@@ -51,6 +51,7 @@ class BST(SequentialRecommender):
     input_type = InputType.POINTWISE
     min_history = 0  # the target alone is a sequence, too
     predicts_probabilities = True
+    reads_times = True
     # what no shape of a weight tells
     structure = ("n_heads", "time_gap", "output", "context_features", "cross_features")
     check_config = Options  # `Config` calls it, so that a contradiction is found before any data is read
@@ -210,12 +211,14 @@ class BST(SequentialRecommender):
 
         The same as `predict` for each item, in chunks of items that keep to `eval_memory_mb`.
         """
-        slots = max(1, min(self.max_seq_length, int(interaction[self.ITEM_SEQ_LEN].max())))
+        length = interaction[self.ITEM_SEQ_LEN]
+        slots = max(1, min(self.max_seq_length, longest(length, self.max_seq_length)))
         rows = max(1, int(self.budget // (8 * slots * (self.item_features.numbers + self.blocks[0].heads))))
         if not self._together():  # every slot of every pair costs: no padding
             rows = 1
         every = slice(self.n_items)
-        parts = (interaction[begin : begin + rows] for begin in range(0, len(interaction), rows))
+        starts = range(0, max(1, len(interaction)), rows)  # an empty batch is one empty part
+        parts = (interaction[begin : begin + rows] for begin in starts)
         return torch.cat([self.score_items(self.prepare(part), every) for part in parts])
 
     def prepare(self, interaction, given: dict[str, Tensor] | None = None) -> Prepared:
@@ -265,7 +268,7 @@ class BST(SequentialRecommender):
         numbers += 3 * max(layer.out_features for layer in self.mlp) + self.crosses.width + self.item_features.numbers
         most = SLOTS_AT_ONCE[self.gap_embedding.weight.device.type == "cpu"]
         most //= 4 if self._together() else slots + 1
-        return max(1, int(min(self.budget // (4 * numbers), most) // rows))
+        return max(1, int(min(self.budget // (4 * numbers), most) // max(rows, 1)))
 
     def _together(self) -> bool:
         """Whether histories stay the same whatever the candidate: a single block, of which the target alone is used."""

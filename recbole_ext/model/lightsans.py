@@ -36,6 +36,7 @@ class LightSANs(SequentialRecommender):
         InputError: a key is out of range.
     """
 
+    reads_times = False  # the order of events is enough
     structure = ("n_heads", "attention", "position", "hidden_act", "recbole_compat")  # what no shape of a weight tells
     check_config = Options  # `Config` calls it, so that a contradiction is found before any data is read
 

@@ -41,6 +41,7 @@ class MEANTIME(SequentialRecommender):
     """
 
     example_kind = "window"
+    reads_times = True
     structure = (  # what no shape of a weight tells
         "absolute_kernels", "relative_kernels", "kernel_freq", "kernel_time_unit", "content_bias", "pad_class",
     )  # fmt: skip

@@ -69,11 +69,12 @@ class PositionAttention(nn.Module):
         share, kept, padded = (logits - most).exp(), real.T, not real.all()
         first = slots.transpose(0, 1)  # slots first: one matrix for all histories
         first = first * kept.unsqueeze(-1) if padded else first.contiguous()
+        width = value.out_features // self.heads
         values = [F.linear(first, weight).flatten(1).to(share.dtype) for weight in self._split(value.weight)]
         with torch.autocast(slots.device.type, enabled=False):  # float16 does not reach as far down as these weights
             counts = share @ kept.to(share.dtype) if padded else share.sum(-1, keepdim=True)  # [n, T, B or 1]
             mixed = [
-                (one @ columns).view(len(one), len(real), -1) / count.unsqueeze(-1)
+                (one @ columns).view(len(one), len(real), width) / count.unsqueeze(-1)
                 for one, columns, count in zip(share, values, counts, strict=True)
             ]  # n of [T, B, d]
             return (torch.cat(mixed, dim=-1) + value.bias).transpose(0, 1).to(slots.dtype)

@@ -5,6 +5,7 @@ from typing import Any
 from recbole_ext.config.command_line import FLAG, check_options, truth
 from recbole_ext.config.paths import check_outputs
 from recbole_ext.config.values import parse_literal
+from recbole_ext.data.table import Table
 from recbole_ext.errors import InputError
 from recbole_ext.serving.everyone import everyone
 from recbole_ext.serving.files import SOURCES, read_events, read_tokens, suffix_of, target_file, writer
@@ -48,10 +49,14 @@ def recommend(given: dict[str, Any]) -> str:
     if not all_users:
         suffix_of(str(given["histories"]), SOURCES, "histories")
     recommender = Recommender.load(given["checkpoint"], given.get("device"))
+
+    def tokens(option: str, field: str) -> Table | None:
+        return read_tokens(given[option], option, field, recommender.config) if option in given else None
+
     options = {
         "k": values.get("k", 10),
         "exclude_seen": truth(given, "exclude_seen", True),
-        "items": read_tokens(given["items"], "items") if "items" in given else None,
+        "items": tokens("items", recommender.item_field),
         "show_progress": None if "show_progress" not in given else truth(given, "show_progress", True),
     }
     if all_users:
@@ -59,12 +64,9 @@ def recommend(given: dict[str, Any]) -> str:
         asked = everyone(given["checkpoint"], moved, recommender.reader.context)
         blocks = recommender.blocks_of(asked, **options)
     else:
-        events = read_events(
-            given["histories"], recommender.reader.columns(), recommender.reader.needed(), recommender.config
-        )
-        users = read_tokens(given["users"], "users") if "users" in given else None
-        at = values.get("at")
-        blocks = recommender.blocks(events, at=at, users=users, **options)
+        events = read_events(given["histories"], recommender.reader.columns(), recommender.config)
+        users = tokens("users", recommender.user_field)
+        blocks = recommender.blocks(events, at=values.get("at"), users=users, **options)
     return _written(recommender, blocks, out)
 
 

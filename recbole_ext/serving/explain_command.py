@@ -46,8 +46,7 @@ def explain(given: dict[str, Any]) -> str:
     targets = {option: _target(option, given[option]) for option in FILES if option in given}
     suffix_of(given["histories"], SOURCES, "histories")
     recommender = Recommender.load(given["checkpoint"], given.get("device"))
-    reader = recommender.reader
-    events = read_events(given["histories"], reader.columns(), reader.needed(), recommender.config)
+    events = read_events(given["histories"], recommender.reader.columns(), recommender.config)
     at = parse_literal(given["at"]) if isinstance(given.get("at"), str) else given.get("at")
     found = recommender.explain(events, given["user"], given.get("item"), at, seen)
     for option, path in targets.items():

@@ -11,25 +11,28 @@ import torch
 from recbole.data.interaction import Interaction
 from torch import Tensor
 
+from recbole_ext.data.table import Table, values_table
 from recbole_ext.data.times import seconds_per_unit
 from recbole_ext.errors import InputError
 from recbole_ext.model import BST, MEANTIME, LightSANs, bst_explain, lightsans_explain, meantime_explain
 from recbole_ext.model.explain import Attention
 from recbole_ext.serving.explanation import Explanation
-from recbole_ext.serving.histories import Histories
+from recbole_ext.serving.histories import Events, Histories
 from recbole_ext.serving.values import as_text
 
 
 @torch.no_grad()
 def explain(
-    recommender: Any, histories: pd.DataFrame, user: Any, item: Any, at: Any, exclude_seen: bool
+    recommender: Any, histories: pd.DataFrame | Table, user: Any, item: Any, at: Any, exclude_seen: bool
 ) -> Explanation:
     """See `Recommender.explain`."""
     if not isinstance(exclude_seen, (bool, np.bool_)):
         raise InputError(f"exclude_seen is {exclude_seen!r}; it should be True or False.")
-    name = _user(recommender, histories, user)
+    reader = recommender.reader
+    converted = reader.convert(histories)
+    name = _user(recommender, converted, user)
     wanted = None if item is None else _item(recommender, item)
-    asked = recommender.reader.read(histories, [name], at)
+    asked = reader.requests(converted, [name], at)
     if len(asked.seen) == 0 or int(asked.examples[asked.examples.length_field][0]) == 0:
         raise InputError(f"user '{name}' has no event before the request that the model reads; nothing can be told.")
 
@@ -52,7 +55,7 @@ def explain(
     events = _events(recommender, asked, kept)
     events["effect"] = _effects(recommender, asked, _newest(asked, batch, kept), given, chosen)
     token, field = str(recommender.items.tokens[wanted]), recommender.item_field
-    time = asked.examples[recommender.time_field][0]
+    time = _request_time(recommender, asked)
     catalogue = recommender.catalogue
     tokens = events[field].tolist()
     layer = 0 if attention is None else attention.heads[-1].layer
@@ -61,8 +64,8 @@ def explain(
             events[f"attention_{head.name}"] = head.weights[:kept].double().cpu().numpy()
     return Explanation(
         user=name, item=token, item_field=field, time_field=recommender.time_field,
-        model=type(recommender.model).__name__, time=float(_in_unit(time.numpy(), catalogue)),
-        date=_dates(time.view(1).numpy(), catalogue)[0], score=float(score),
+        model=type(recommender.model).__name__, time=float(_in_unit(time, catalogue)),
+        date=_dates(np.array([time]), catalogue)[0], score=float(score),
         rank=None if barred[wanted - 1] else 1 + int((scores[~barred] > score).sum()),
         candidates=int((~barred).sum()), average_score=float(scores[~barred].double().mean()), events=events,
         attention=_weights(attention, tokens, token, field), layer=layer,
@@ -73,22 +76,21 @@ def explain(
 # -------------------------------------------------------------------- what is asked
 
 
-def _user(recommender: Any, histories: Any, user: Any) -> str:
+def _user(recommender: Any, events: Events, user: Any) -> str:
     if user is None or np.ndim(user) != 0:
         raise InputError(f"user is {user!r}; it should be one {recommender.user_field}.")
-    name = as_text([user], recommender.user_field)[0]
-    if isinstance(histories, pd.DataFrame) and recommender.user_field in histories:
-        known = pd.unique(as_text(histories[recommender.user_field], recommender.user_field))
-        if name not in known:
-            raise InputError(f"user '{name}' is not in the histories, which have {len(known):,} others; give events of "
-                             f"that user.")  # fmt: skip
+    name = str(as_text(values_table([user], "user", ""), "user")[0])
+    if name not in events.users:
+        raise InputError(
+            f"user '{name}' is not in the histories, which have {len(events.users):,} others; give events of that user."
+        )
     return name
 
 
 def _item(recommender: Any, item: Any) -> int:
     if np.ndim(item) != 0:
         raise InputError(f"item is {item!r}; it should be one {recommender.item_field}.")
-    name = as_text([item], recommender.item_field)
+    name = as_text(values_table([item], "item", ""), "item")
     number = int(recommender.items.ids(name)[0])
     if number == 0:
         raise InputError(
@@ -163,17 +165,25 @@ def _taken(asked: Histories, batch: Interaction, source: Tensor, length: Tensor)
 def _events(recommender: Any, asked: Histories, kept: int) -> pd.DataFrame:
     catalogue, ranges, history = recommender.catalogue, asked.examples.ranges, asked.examples.history
     rows = slice(int(ranges.end[0]) - kept, int(ranges.end[0]))
-    ids, time = (history.columns[name][rows].numpy() for name in (recommender.item_field, recommender.time_field))
-    request = float(asked.examples[recommender.time_field][0])
+    ids = history.columns[recommender.item_field][rows].numpy()
+    times = history.columns.get(recommender.time_field)
+    time = np.full(len(ids), np.nan) if times is None else times[rows].numpy()
     return pd.DataFrame({
         recommender.item_field: pd.Series(recommender.items.tokens[ids], dtype=object),
         recommender.time_field: _in_unit(time, catalogue), "date": _dates(time, catalogue),
-        "seconds_before": request - time,
+        "seconds_before": _request_time(recommender, asked) - time,
     })  # fmt: skip
 
 
-def _in_unit(time: np.ndarray, catalogue: Any) -> np.ndarray:
-    """Times in the unit of the training's file."""
+def _request_time(recommender: Any, asked: Histories) -> float:
+    """Seconds of the one request; NaN where the histories have no times."""
+    if recommender.time_field not in asked.examples:
+        return np.nan
+    return float(asked.examples[recommender.time_field][0])
+
+
+def _in_unit(time: Any, catalogue: Any) -> Any:
+    """Times in the unit of the training's file; numbers or arrays of them."""
     return time / seconds_per_unit(catalogue.config["time_unit"]) + catalogue.first_time
 
 

@@ -19,8 +19,8 @@ class Explanation:
         user, item: tokens.
         item_field, time_field: names of the columns of `events`.
         model: name of the model's class.
-        time: of the request, in the unit of the training's file.
-        date: the same in UTC.
+        time: of the request, in the unit of the training's file; NaN where the histories have no times.
+        date: the same in UTC; NaT there.
         score: of the item, as `recommend` gives it.
         rank: of the item among the candidates, from 1; None where the user has had it and seen items are left out.
         candidates: how many items are ranked.

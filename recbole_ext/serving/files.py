@@ -1,7 +1,6 @@
 """Histories from files, recommendations into files."""
 
 import contextlib
-import csv
 import importlib.util
 import json
 import os
@@ -12,6 +11,7 @@ import pandas as pd
 
 from recbole_ext.config.paths import writable_file
 from recbole_ext.data.atomic import read_atomic
+from recbole_ext.data.table import Table, TextTable, lines, read_csv, read_text, refuse_repeated
 from recbole_ext.errors import InputError
 from recbole_ext.whole_file import write_whole
 
@@ -29,61 +29,81 @@ def suffix_of(path: str, known: tuple[str, ...], option: str) -> str:
     return suffix
 
 
-def read_events(path: str, wanted: list[str], needed: list[str], config: Any) -> pd.DataFrame:
-    """The events of a file.
+def read_events(path: str, wanted: list[str], config: Any) -> Table:
+    """The events of a file, which may be none.
 
     Args:
         path: `.inter` in RecBole's atomic format, `.csv` with commas and a header of names, or `.parquet`.
         wanted: columns to read, as far as the file has them.
-        needed: those of them that hold something in every row.
-        config: its separators and encoding are those of `.inter` files.
+        config: of the model; its separators are those of `.inter` files, its encoding that of all files of text.
 
     Raises:
-        InputError: the file cannot be read; the message names it.
+        InputError: the file cannot be read; the message names it and, where there is one, the line.
     """
     suffix = suffix_of(path, SOURCES, "histories")
     if not os.path.isfile(path):
         raise InputError(f"--histories is {path!r}; there is no such file.")
-    if suffix == ".inter":
-        separators = config["field_separator"], config["seq_separator"]
-        table = read_atomic(path, *separators, config["encoding"] or "utf-8")
-        for name in (name for name in needed if name in table.types):
-            table.refuse(table.frame[name].isna(), name, "give every event one")
-        return table.frame
-    try:
-        if suffix == ".csv":
-            _check_header(path, list(pd.read_csv(path, nrows=0)), needed)
-            return pd.read_csv(
-                path, usecols=lambda name: name in wanted, dtype=str, keep_default_na=False,
-                na_values={name: [""] for name in wanted},
-            )  # fmt: skip
-        import pyarrow.parquet
+    if suffix == ".parquet":
+        return _read_parquet(path, wanted)
+    encoding = _encoding(config)
+    if suffix == ".csv":
+        return read_csv(path, encoding, wanted, _remedy(encoding))
+    separators = config["field_separator"], config["seq_separator"]
+    return read_atomic(path, *separators, encoding, allow_empty=True, remedy=_remedy(encoding))
 
+
+def _encoding(config: Any) -> str:
+    return config["encoding"] or "utf-8"
+
+
+def _remedy(encoding: str) -> str:
+    return f"save it as {encoding}, the encoding of the files that the model was trained on"
+
+
+def _read_parquet(path: str, wanted: list[str]) -> Table:
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
         with pyarrow.parquet.ParquetFile(path) as file:
-            _check_header(path, file.schema_arrow.names, needed)
-            names = [name for name in wanted if name in file.schema_arrow.names]
-            return file.read(names).to_pandas()
+            names = file.schema_arrow.names
+            refuse_repeated(names, path)
+            read = [name for name in names if name in wanted]
+            # pandas' own metadata would make an index of a column; whole numbers beside missing ones stay exact
+            frame = file.read(read).to_pandas(ignore_metadata=True, integer_object_nulls=True)
     except InputError:
         raise
-    except (OSError, ValueError, csv.Error) as error:  # pyarrow's errors are ValueErrors, too
-        raise InputError(f"{path} cannot be read: {str(error).strip().splitlines()[0]}.") from error
+    except (OSError, ValueError, OverflowError, pyarrow.ArrowException) as error:
+        reason = (str(error).strip().splitlines() or ["no reason given"])[0].rstrip(".")
+        raise InputError(f"{path} cannot be read as a parquet file: {reason}.") from error
+    return Table(path, frame, tuple(name for name in names if name not in read))
 
 
-def _check_header(path: str, names: list[str], needed: list[str]) -> None:
-    missing = [name for name in needed if name not in names]
-    if missing:
-        raise InputError(f"{path} has no column '{missing[0]}', which the model reads; it has {', '.join(names)}.")
+def read_tokens(path: Any, option: str, field: str, config: Any) -> Table:
+    """One token a line, of users or items: a table with one column.
 
+    A line is a token as it is, with its commas and quotes, but without blanks around it. Blank lines do not count, nor
+    does a first line that is the name of the column.
 
-def read_tokens(path: Any, option: str) -> list[str]:
-    """One token a line; blank lines are none."""
+    Args:
+        path: the file.
+        option: its option, for messages.
+        field: the name of the column.
+        config: of the model, whose encoding is that of the file.
+
+    Raises:
+        InputError: the file cannot be read. The message names it and, where there is one, the line.
+    """
     if not isinstance(path, str):
         raise InputError(f"--{option} has no value; give it the name of a file with one token a line.")
-    try:
-        with open(path, encoding="utf-8-sig") as file:
-            return [line.strip() for line in file if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"--{option} is {path!r}, which cannot be read: {error}.") from error
+    if not os.path.isfile(path):
+        raise InputError(f"--{option} is {path!r}, which cannot be read: there is no such file.")
+    encoding = _encoding(config)
+    tokens = [line.decode().strip() for _, line in lines(read_text(path, encoding, _remedy(encoding)))]
+    column = pd.Series(tokens, dtype=object)
+    if tokens[:1] == [field]:
+        column = column.iloc[1:]
+    return TextTable(path, column.to_frame(field), encoding=encoding, header=False)
 
 
 def target_file(path: Any) -> str:

@@ -47,7 +47,7 @@ class Scores(nn.Module):
         self.model = _without_users(model) if hasattr(model, "users") else model
         self.longest, self.shortest = int(model.max_seq_length), int(getattr(model, "min_history", 1))
         self.any_width = self.longest >= 3
-        self.reads_times = hasattr(model, "TIME_SEQ")
+        self.reads_times = model.reads_times
         # without a history, BST takes the time of the request even where it is told not to look at it
         self.reads_request = self.reads_times and (model.query_time == "target" or not self.shortest)
         self.by_candidates = hasattr(model, "score_at_once")

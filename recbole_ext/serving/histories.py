@@ -1,10 +1,13 @@
-"""Histories that a user of the model brings along, as the model's own examples.
+"""Events of users that need not be in the training data, as requests: tables in, the model's own examples out.
 
-N events, n users asked.
+One way: `Reader.convert` checks a table and converts each column once (`Events`, sorted by user and time); then
+`Events.for_users`, `Events.select_before`, `Events.to_examples` and `Events.seen_items` make the requests.
+
+N events, n users asked. Names of arrays begin with what they count: `event_...` [N], `user_...` [n].
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from logging import getLogger
 from typing import Any
 
@@ -16,9 +19,9 @@ from torch import Tensor
 from recbole_ext.data.catalogue import Catalogue
 from recbole_ext.data.examples import EventLog, Examples
 from recbole_ext.data.ranges import Ranges
-from recbole_ext.data.times import FIRST_YEAR, LATEST_YEAR, check_span, year_of
+from recbole_ext.data.table import Table, refuse_repeated, values_table
 from recbole_ext.errors import InputError
-from recbole_ext.serving.values import Vocabulary, as_text, feature, numbers, seconds
+from recbole_ext.serving.values import Vocabulary, as_text, feature, missing, numbers, request_seconds, seconds
 from recbole_ext.wording import counted, nearest
 
 SHOWN = 5  # names in a message
@@ -46,6 +49,103 @@ class Histories:
         return len(self.users)
 
 
+@dataclass(frozen=True)
+class Events:
+    """Events of n users in the model's terms, sorted by user and time; of equal times, in the order of their rows.
+
+    Attributes:
+        table: where they come from.
+        users: tokens, [n].
+        event_row: row of `table`. [N]
+        event_user: number of the user in `users`, ascending. [N]
+        event_item: id of the item, 0 if the model does not know it. [N]
+        event_time: seconds since the first event of the training, float64; `None` if the table has no times. [N]
+        event_positive: whether the event may be part of a history, bool. [N]
+    """
+
+    table: Table
+    users: np.ndarray
+    event_row: np.ndarray
+    event_user: np.ndarray
+    event_item: np.ndarray
+    event_time: np.ndarray | None
+    event_positive: np.ndarray
+
+    def _at(self, event: np.ndarray) -> "Events":
+        """Some of the events, by place or as a mask."""
+        return replace(
+            self, event_row=self.event_row[event], event_user=self.event_user[event], event_item=self.event_item[event],
+            event_time=None if self.event_time is None else self.event_time[event],
+            event_positive=self.event_positive[event],
+        )  # fmt: skip
+
+    def for_users(self, users: np.ndarray) -> "Events":
+        """The events of some users, in the order of these."""
+        number = pd.Index(users, dtype=object).get_indexer(pd.Index(self.users, dtype=object))  # of each user here
+        event_user = number[self.event_user]
+        order = np.argsort(event_user, kind="stable")
+        order = order[event_user[order] >= 0]
+        return replace(self._at(order), users=users, event_user=event_user[order])
+
+    def select_before(self, user_time: np.ndarray, positive: bool) -> "Events":
+        """The events up to the request of each user.
+
+        Args:
+            user_time: of the requests, [n].
+            positive: whether histories are of positive events; as in training, these are strictly earlier then.
+        """
+        if self.event_time is None:
+            raise ValueError("events without times are neither before a request nor after it")
+        event_request = user_time[self.event_user]
+        earlier = self.event_time < event_request
+        chosen = replace(self, event_positive=self.event_positive & earlier) if positive else self
+        return chosen._at(self.event_time <= event_request)
+
+    def user_start(self) -> np.ndarray:
+        """Events of user i are `user_start[i]:user_start[i + 1]`. [n + 1]"""
+        return np.searchsorted(self.event_user, np.arange(len(self.users) + 1))
+
+    def user_last(self) -> np.ndarray:
+        """Each user's last event, -1 if there is none. [n]"""
+        start = self.user_start()
+        return np.where(np.diff(start) > 0, start[1:] - 1, -1)
+
+    def seen_items(self) -> tuple[np.ndarray, np.ndarray]:
+        """Items that the model knows: where those of each user start, [n + 1], and their ids."""
+        known = self._at(self.event_item > 0)
+        return known.user_start(), known.event_item
+
+    def history(self) -> "Events":
+        """The events that may be part of a history."""
+        return self._at((self.event_item > 0) & self.event_positive)
+
+    def to_examples(self, requests: dict[str, Tensor], config: Any, item_field: str, time_field: str) -> Examples:
+        """A request of each user with these events as history, n examples.
+
+        Args:
+            requests: columns of the requests, [n] each.
+            config: of the model.
+            item_field, time_field: names of the columns of the history.
+        """
+        columns = {item_field: torch.from_numpy(self.event_item)}
+        if self.event_time is not None:
+            columns[time_field] = torch.from_numpy(self.event_time)
+        start, width = self.user_start(), config["MAX_ITEM_LIST_LENGTH"]
+        ranges = Ranges(np.maximum(start[:-1], start[1:] - width), start[1:], np.arange(len(self.users)))
+        suffix, length = config["LIST_SUFFIX"], config["ITEM_LIST_LENGTH_FIELD"]
+        return Examples(EventLog(requests), EventLog(columns, tuple(columns)), ranges, suffix, length, width)
+
+
+def reads_times(model: Any) -> bool:
+    """Whether scores depend on times.
+
+    A model class says so by its attribute `reads_times`. Without one, no sequential model of RecBole reads them, and
+    any other class may.
+    """
+    said = getattr(model, "reads_times", None)
+    return not type(model).__module__.startswith("recbole.") if said is None else bool(said)
+
+
 class Reader:
     """Reads histories for one model.
 
@@ -53,7 +153,8 @@ class Reader:
         catalogue: of the model.
         items: the vocabulary of items.
         users: the vocabulary of users.
-        model: it says what it reads by `context` and `users`, and by `min_history` whether it needs a history.
+        model: it says what it reads by `context`, `users` and `reads_times`, and by `min_history` whether it needs a
+            history.
     """
 
     def __init__(self, catalogue: Catalogue, items: Vocabulary, users: Vocabulary, model: Any):
@@ -62,113 +163,129 @@ class Reader:
         self.context = list(getattr(model, "context", ()))
         self.user_features = list(getattr(getattr(model, "users", None), "names", ()))
         self.least = getattr(model, "min_history", 1)
+        self.needs_times = reads_times(model)
 
     def needed(self) -> list[str]:
         """Columns that histories must have."""
         catalogue = self.catalogue
-        return [catalogue.uid_field, catalogue.iid_field, catalogue.time_field, *self.context]
+        times = [catalogue.time_field] if self.needs_times else []
+        return [catalogue.uid_field, catalogue.iid_field, *times, *self.context]
 
     def columns(self) -> list[str]:
         """All columns that are looked at, where histories have them."""
         labels = [self.catalogue.label_field, *(self.config["threshold"] or ())]
-        return [*self.needed(), *self.user_features, *(labels if self.config["history"] == "positive" else ())]
+        labels = labels if self.config["history"] == "positive" else []
+        return list(dict.fromkeys([*self.needed(), self.catalogue.time_field, *self.user_features, *labels]))
 
-    def read(self, events: pd.DataFrame, asked: Iterable[Any] | None, at: Any) -> Histories:
+    def read(
+        self, histories: pd.DataFrame | Table, users: Iterable[Any] | Table | None = None, at: Any = None
+    ) -> Histories:
         """Histories of the users asked, as far as they had happened at the time of the request.
 
         Args:
-            events: one event a row: user, item and time, under the names that the training's file had.
-            asked: users, in the order wanted; `None` means all of `events`, in the order they appear.
+            histories: one event a row: user, item and time, under the names that the training's file had. Without
+                times, which a model that reads none can do without, their order is that of the rows.
+            users: users, in the order wanted; `None` means all of `histories`, in the order they appear.
             at: time of the requests: one, or a mapping from users to times; `None` means each user's last event.
 
         Raises:
-            InputError: a column is missing, a value is none, or a user has no event with a known item.
+            InputError: a column is missing, a value is wrong, or a user has no event with a known item.
         """
-        catalogue = self.catalogue
-        user_field, item_field, time_field = catalogue.uid_field, catalogue.iid_field, catalogue.time_field
-        self._check_columns(events, self.needed())
-        self._report_misspelt(events)
-        tokens = as_text(events[user_field], user_field)
-        names, owner = _asked(tokens, asked, user_field)
-        item = self.items.ids(as_text(events[item_field], item_field))
-        time = seconds(events[time_field], catalogue, time_field)
-        if len(time):
-            origin = catalogue.time_origin
-            check_span(time.min() + origin, time.max() + origin, self.config["time_unit"], time_field)
-        inside = owner >= 0
-        self._report_unknown(events, inside & (item == 0))
+        return self.requests(self.convert(histories), users, at)
 
-        request = None if at is None else _request_times(at, names, catalogue)
-        positive = self._positive(events)
-        if request is not None:
-            inside &= time <= request[owner]
-            if self.config["history"] == "positive":  # as in training: strictly earlier
-                positive &= time < request[owner]
-        order = np.flatnonzero(inside)
-        order = order[np.lexsort((time[order], owner[order]))]  # stable: equal times keep their order
-        last_row = _last(owner[order], order, len(names))  # of each user, -1 if there is none
+    def convert(self, histories: pd.DataFrame | Table) -> Events:
+        """The events of a table, of all users in the order they appear.
 
-        known = order[item[order] > 0]
-        kept = known[positive[known]]
-        first = np.searchsorted(owner[kept], np.arange(len(names) + 1))
-        self._refuse_empty(names, np.diff(first))
-        if request is None:
-            request = np.where(last_row >= 0, time[last_row] if len(time) else 0.0, 0.0)
-        columns = {
-            user_field: torch.from_numpy(self.users.ids(names)),
-            time_field: torch.from_numpy(request),
-            **self._context(events, last_row, names),
-        }
-        history = EventLog(
-            {item_field: torch.from_numpy(item[kept]), time_field: torch.from_numpy(time[kept])},
-            (item_field, time_field),
-        )
-        width = self.config["MAX_ITEM_LIST_LENGTH"]
-        ranges = Ranges(np.maximum(first[:-1], first[1:] - width), first[1:], np.arange(len(names)))
-        suffix, length = self.config["LIST_SUFFIX"], self.config["ITEM_LIST_LENGTH_FIELD"]
-        examples = Examples(EventLog(columns), history, ranges, suffix, length, width)
-        seen_first = np.searchsorted(owner[known], np.arange(len(names) + 1))
-        given = self._given(events, last_row, columns[user_field])
-        return Histories(names, examples, given, seen_first, item[known])
+        Raises:
+            InputError: a column is missing or there twice, or a value is wrong.
+        """
+        table, catalogue = self._table(histories), self.catalogue
+        event_user, users = pd.factorize(as_text(table, catalogue.uid_field))
+        item = self.items.ids(as_text(table, catalogue.iid_field))
+        timed = catalogue.time_field in table.frame
+        time = seconds(table, catalogue.time_field, catalogue) if timed else None
+        row = np.arange(len(item))
+        events = Events(table, np.asarray(users, dtype=object), row, event_user, item, time, self._positive(table))
+        keys = (event_user,) if time is None else (time, event_user)
+        return events._at(np.lexsort(keys))  # stable
+
+    def requests(self, events: Events, users: Iterable[Any] | Table | None, at: Any) -> Histories:
+        """Requests of the users asked; the arguments and errors are those of `read`."""
+        if users is not None:
+            events = events.for_users(self._asked(users))
+        self._report_unknown(events)
+        names, catalogue = events.users, self.catalogue
+        request_time = None if at is None else self._request_times(at, events)
+        if request_time is not None:
+            events = events.select_before(request_time, self.config["history"] == "positive")
+        history, last = events.history(), events.user_last()
+        self._refuse_empty(names, np.diff(history.user_start()))
+        columns = {catalogue.uid_field: torch.from_numpy(self.users.ids(names))}
+        if request_time is None and events.event_time is not None:
+            request_time = np.zeros(len(names))
+            request_time[last >= 0] = events.event_time[last[last >= 0]]
+        if request_time is not None:
+            columns[catalogue.time_field] = torch.from_numpy(request_time)
+        last_row = np.full(len(names), -1)
+        last_row[last >= 0] = events.event_row[last[last >= 0]]
+        columns |= self._context(events.table, last_row, names)
+        examples = history.to_examples(columns, self.config, catalogue.iid_field, catalogue.time_field)
+        given = self._given(events.table, last_row, columns[catalogue.uid_field])
+        return Histories(names, examples, given, *events.seen_items())
 
     # ---------------------------------------------------------------- what the events have to hold
 
-    def _check_columns(self, events: Any, names: list[str]) -> None:
-        if not isinstance(events, pd.DataFrame):
-            raise InputError(f"histories are a {type(events).__name__}; they should be a DataFrame, one event a row.")
-        missing = [name for name in names if name not in events]
-        if missing:
+    def _table(self, histories: Any) -> Table:
+        """The columns that are looked at."""
+        if isinstance(histories, Table):
+            table = histories
+        elif isinstance(histories, pd.DataFrame):
+            names = list(histories.columns)
+            refuse_repeated(names, "histories")
+            read = [name for name in self.columns() if name in names]
+            frame = histories[read].reset_index(drop=True)
+            table = Table("histories", frame, tuple(str(name) for name in names if name not in read))
+        else:
             raise InputError(
-                f"histories have no column '{missing[0]}', which the model reads; they have "
-                f"{', '.join(map(str, events.columns)) or 'none'}."
+                f"histories are a {type(histories).__name__}; they should be a DataFrame, one event a row."
             )
+        names = [*map(str, table.frame.columns), *table.unread]
+        absent = [name for name in self.needed() if name not in table.frame]
+        if absent:
+            # a blank or a tab in a name would not show
+            shown = [name if name.isprintable() and name == name.strip() else repr(name) for name in names]
+            there = f"the columns are {', '.join(shown)}" if shown else "there are no columns"
+            raise InputError(f"{table.path}: there is no column '{absent[0]}', which the model reads; {there}.")
+        self._report_misspelt(names)
+        return table
 
-    def _report_misspelt(self, events: pd.DataFrame) -> None:
+    def _report_misspelt(self, names: list[str]) -> None:
         """Features of users are read where they are given: a column that is nearly called so may be meant."""
-        spare = [str(name) for name in events if name not in self.columns()]
-        for name in (name for name in self.user_features if name not in events):
+        spare = [name for name in names if name and name not in self.columns()]
+        for name in (name for name in self.user_features if name not in names):
             if near := nearest(name, spare):
                 getLogger().warning(f"histories: the column '{near}' is not read; the model's feature is '{name}'.")
 
-    def _report_unknown(self, events: pd.DataFrame, unknown: np.ndarray) -> None:
-        if unknown.any():
-            names = pd.unique(as_text(events[self.catalogue.iid_field][unknown], self.catalogue.iid_field))
+    def _report_unknown(self, events: Events) -> None:
+        row = np.sort(events.event_row[events.event_item == 0])
+        if len(row):
+            names = pd.unique(as_text(events.table.take(row), self.catalogue.iid_field))
             getLogger().warning(
-                f"histories: {counted(unknown.sum(), 'event')} of {counted(len(names), 'item')} that the model does "
+                f"histories: {counted(len(row), 'event')} of {counted(len(names), 'item')} that the model does "
                 f"not know skipped: {_listed(names)}."
             )
 
-    def _positive(self, events: pd.DataFrame) -> np.ndarray:
-        """Which events may stand in a history, bool [N]; all of them where the events say nothing of labels."""
-        everything = np.ones(len(events), dtype=bool)
+    def _positive(self, table: Table) -> np.ndarray:
+        """Which events may be part of a history, bool [N]; all of them where the table says nothing of labels."""
+        everything = np.ones(len(table.frame), dtype=bool)
         if self.config["history"] != "positive":
             return everything
-        if self.catalogue.label_field in events:
-            return numbers(events[self.catalogue.label_field], self.catalogue.label_field) > 0
-        names = [self.catalogue.label_field, *(self.config["threshold"] or ())]
+        if self.catalogue.label_field in table.frame:
+            return numbers(table, self.catalogue.label_field) > 0
         for name, least in (self.config["threshold"] or {}).items():
-            if name in events:
-                return numbers(events[name], name) >= least
+            if name in table.frame:
+                return numbers(table, name) >= least
+        names = [self.catalogue.label_field, *(self.config["threshold"] or ())]
         getLogger().warning(
             f"histories have no {' or '.join(names)}, by which the training told positive events; all of them count."
         )
@@ -183,80 +300,63 @@ class Reader:
                 f"the request: {_listed(names[empty])}; leave them out or give them a history."
             )
 
+    # ---------------------------------------------------------------- who is asked, and when
+
+    def _asked(self, users: Iterable[Any] | Table) -> np.ndarray:
+        """Tokens of the users asked, [n]."""
+        field = self.catalogue.uid_field
+        table = values_table(users, field, "users")
+        names = as_text(table, field)
+        table.refuse(pd.Index(names, dtype=object).duplicated(), field, "it appears twice; ask for each user once")
+        return names
+
+    def _request_times(self, at: Any, events: Events) -> np.ndarray:
+        """Seconds of each user's request, [n]."""
+        names, catalogue = events.users, self.catalogue
+        if events.event_time is None:
+            raise InputError(
+                f"at is given, but {events.table.path} has no column '{catalogue.time_field}' to compare it with; give "
+                f"the times of the events, or leave out at."
+            )
+        if isinstance(at, (Mapping, pd.Series)):
+            users = as_text(values_table(list(at.keys()), catalogue.uid_field, "at"), catalogue.uid_field)
+            times = dict(zip(users, at.values() if isinstance(at, Mapping) else at, strict=True))
+            lacking = [name for name in names if name not in times]
+            if lacking:
+                raise InputError(f"at has no time for {_listed(lacking)}; give every user asked one.")
+            return request_seconds(values_table([times[name] for name in names], "at", ""), "at", catalogue)
+        if isinstance(at, (np.ndarray, Tensor)) and at.ndim == 0:
+            at = at.item()
+        if np.ndim(at) != 0:
+            raise InputError(f"at is {at!r}; it should be one time, or a mapping from users to times.")
+        return np.repeat(request_seconds(values_table([at], "at", ""), "at", catalogue), len(names))
+
     # ---------------------------------------------------------------- features beside the history
 
-    def _context(self, events: pd.DataFrame, last_row: np.ndarray, names: np.ndarray) -> dict[str, Tensor]:
+    def _context(self, table: Table, user_row: np.ndarray, names: np.ndarray) -> dict[str, Tensor]:
         """Columns of the request's context, [n], from each user's last event."""
         if not self.context:
             return {}
-        lacking = names[last_row < 0]
+        lacking = names[user_row < 0]
         if len(lacking):
             raise InputError(
                 f"the model reads {', '.join(self.context)} from a user's last event, but these have none: "
                 f"{_listed(lacking)}."
             )
-        return {name: feature(events[name].iloc[last_row], name, self.catalogue) for name in self.context}
+        last = table.take(user_row)
+        return {name: feature(last, name, self.catalogue) for name in self.context}
 
-    def _given(self, events: pd.DataFrame, last_row: np.ndarray, ids: Tensor) -> dict[str, Tensor]:
+    def _given(self, table: Table, user_row: np.ndarray, ids: Tensor) -> dict[str, Tensor]:
         """Features of users, [n, ...], from each user's last event; where it has none, from the data."""
         given = {}
-        for name in (name for name in self.user_features if name in events):
+        for name in (name for name in self.user_features if name in table.frame):
             values = self.catalogue.user_feat[name][ids].clone()
-            told = np.flatnonzero(last_row >= 0)
-            told = told[events[name].iloc[last_row[told]].notna().to_numpy()]
-            found = feature(events[name].iloc[last_row[told]], name, self.catalogue)
+            told = np.flatnonzero(user_row >= 0)
+            told = told[~missing(table.frame[name].iloc[user_row[told]])]
+            found = feature(table.take(user_row[told]), name, self.catalogue)
             values[torch.from_numpy(told)] = found.to(values.dtype)
             given[name] = values
         return given
-
-
-def _asked(tokens: np.ndarray, asked: Iterable[Any] | None, field: str) -> tuple[np.ndarray, np.ndarray]:
-    """The users asked, [n], and for each event the number of its user among them, or -1: [N]."""
-    if asked is None:
-        owner, names = pd.factorize(tokens)
-        return np.asarray(names, dtype=object), owner
-    if isinstance(asked, str) or not isinstance(asked, Iterable):
-        raise InputError(f"users is {asked!r}; it should be a list of {field}.")
-    names = as_text(list(asked), field)
-    index = pd.Index(names)
-    if not index.is_unique:
-        raise InputError(f"users names '{index[index.duplicated()][0]}' twice; ask for each user once.")
-    return names, index.get_indexer(pd.Index(tokens, dtype=object))
-
-
-def _request_times(at: Any, names: np.ndarray, catalogue: Catalogue) -> np.ndarray:
-    """Seconds of each user's request, [n]."""
-    if isinstance(at, (Mapping, pd.Series)):
-        times = {str(name): time for name, time in at.items()}
-        lacking = [name for name in names if name not in times]
-        if lacking:
-            raise InputError(f"at has no time for {_listed(lacking)}; give every user asked one.")
-        return _of_our_days([times[name] for name in names], catalogue)
-    if np.ndim(at) != 0 or isinstance(at, (bool, np.bool_)):
-        raise InputError(f"at is {at!r}; it should be one time, or a mapping from users to times.")
-    return np.repeat(_of_our_days([at], catalogue), len(names))
-
-
-def _of_our_days(times: list[Any], catalogue: Catalogue) -> np.ndarray:
-    """Seconds of requests; `InputError` for a time that another unit would give, as milliseconds read as seconds."""
-    found = seconds(times, catalogue, "at")
-    for time, year in zip(times, year_of(found + (catalogue.time_origin or 0.0)), strict=True):
-        if not FIRST_YEAR <= year <= LATEST_YEAR:
-            unit = catalogue.config["time_unit"]
-            raise InputError(
-                f"at is {time!r}, which in time_unit {unit} is the year {np.floor(year):.6g}; give it in that unit, or "
-                f"as a date."
-            )
-    return found
-
-
-def _last(owner: np.ndarray, rows: np.ndarray, count: int) -> np.ndarray:
-    """The last of each owner's rows, for rows sorted by owner: [count], -1 where there is none."""
-    end = np.searchsorted(owner, np.arange(count), side="right")
-    begin = np.searchsorted(owner, np.arange(count), side="left")
-    if not len(rows):
-        return np.full(count, -1)
-    return np.where(end > begin, rows[np.maximum(end - 1, 0)], -1)
 
 
 def _listed(names: Iterable[Any]) -> str:

@@ -17,6 +17,7 @@ from recbole_ext import checkpoint
 from recbole_ext.config.config import ConfigWithoutData
 from recbole_ext.config.paths import check_outputs
 from recbole_ext.data.catalogue import Catalogue
+from recbole_ext.data.table import Table, values_table
 from recbole_ext.errors import InputError
 from recbole_ext.evaluation.metrics import for_serving
 from recbole_ext.rebuild import build, class_of, config_of, device_named
@@ -117,7 +118,8 @@ class Recommender:
         Args:
             histories: events, one a row, in any order; those of equal time count in the order of their rows. Columns
                 are the user, the item and the time as in the training's `.inter` file (dates will do), whether or not
-                user or events were trained on; for a model with `context_features` these, and for one with features of
+                user or events were trained on; a model that reads no times does without these, and the order of the
+                rows counts; for a model with `context_features` these, and for one with features of
                 users these if wanted, both taken from the user's last event. Items that the model does not know are
                 counted in a warning and skipped.
             k: items wanted; a user gets fewer if there are not as many candidates.
@@ -141,12 +143,12 @@ class Recommender:
 
     def blocks(
         self,
-        histories: pd.DataFrame,
+        histories: pd.DataFrame | Table,
         k: int = 10,
         at: Any = None,
         exclude_seen: bool = True,
-        items: Iterable[Any] | None = None,
-        users: Iterable[Any] | None = None,
+        items: Iterable[Any] | Table | None = None,
+        users: Iterable[Any] | Table | None = None,
         show_progress: bool | None = None,
     ) -> Iterator[pd.DataFrame]:
         """The same as `recommend`, some users at a time; what is wrong is said before the first of them."""
@@ -158,7 +160,7 @@ class Recommender:
         asked: Histories,
         k: int = 10,
         exclude_seen: bool = True,
-        items: Iterable[Any] | None = None,
+        items: Iterable[Any] | Table | None = None,
         show_progress: bool | None = None,
     ) -> Iterator[pd.DataFrame]:
         """The same of requests that were read before."""
@@ -169,7 +171,7 @@ class Recommender:
         return self._blocks(asked, int(k), bool(exclude_seen), self._candidates(items), show_progress)
 
     def explain(
-        self, histories: pd.DataFrame, user: Any, item: Any = None, at: Any = None, exclude_seen: bool = True
+        self, histories: pd.DataFrame | Table, user: Any, item: Any = None, at: Any = None, exclude_seen: bool = True
     ) -> Explanation:
         """Which past events carried a score, and which heads or kernels attended to them.
 
@@ -208,14 +210,12 @@ class Recommender:
         with write_whole(os.fspath(path)) as file:
             file.write(page(explanation, None if self.path is None else read_run(self.path)).encode())
 
-    def _candidates(self, items: Iterable[Any] | None) -> torch.Tensor | slice:
+    def _candidates(self, items: Iterable[Any] | Table | None) -> torch.Tensor | slice:
         """Ids to choose from, ascending."""
         everything = slice(1, len(self.items.tokens))
         if items is None:
             return everything
-        if isinstance(items, str) or not isinstance(items, Iterable):
-            raise InputError(f"items is {items!r}; it should be a list of {self.item_field}.")
-        tokens = as_text(list(items), self.item_field)
+        tokens = as_text(values_table(items, self.item_field, "items"), self.item_field)
         ids = self.items.ids(tokens)
         if (ids == 0).any():
             example = tokens[np.argmax(ids == 0)]

@@ -29,6 +29,8 @@ def moment(date: pd.Timestamp) -> str:
 
 def ago(seconds: float) -> str:
     """A time span for people, in its largest unit."""
+    if pd.isna(seconds):
+        return "an unknown time"
     for size, name in ((31557600, "year"), (2629800, "month"), (604800, "week"), (86400, "day"), (3600, "hour"),
                        (60, "minute")):  # fmt: skip
         if seconds >= size:

@@ -1,0 +1,263 @@
+"""Tables that know where each row comes from, and one strict reader of separated text for `.inter` and `.csv`."""
+
+import csv
+import io
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from recbole_ext.errors import InputError
+
+NO_NUMBER = ["", "nan", "NaN", "NA", "N/A", "null", "NULL", "None"]  # how programs write a missing number
+LONGEST_VALUE = 100  # characters of a value in a message
+
+
+@dataclass
+class Table:
+    """Rows, and the place that each of them has in its source.
+
+    Attributes:
+        path: the file, or another name of the source: `histories` of a DataFrame.
+        frame: the rows; the index numbers them from 0 as the source has them.
+        unread: names of the columns of the source that `frame` lacks.
+    """
+
+    path: str
+    frame: pd.DataFrame
+    unread: tuple[str, ...] = ()
+
+    def take(self, rows: np.ndarray) -> "Table":
+        """Some rows, by position or as a mask; each keeps its place."""
+        return replace(self, frame=self.frame.iloc[rows])
+
+    def place(self, row: int) -> str:
+        """Where a row stands, for a message."""
+        return f"{self.path} row {self.frame.index[row]} (counted from 0)" if self.path else ""
+
+    def refuse(self, wrong: np.ndarray | pd.Series, name: str, wanted: str) -> None:
+        """Raise `InputError` for the first row where `wrong`, bool [rows], is true, if there is one.
+
+        Args:
+            name: the column whose value is wrong.
+            wanted: the end of the sentence, after the value.
+        """
+        rows = np.flatnonzero(wrong)
+        if len(rows):
+            more = f" (and {len(rows) - 1:,} more)" if len(rows) > 1 else ""
+            place = f"{self.place(rows[0])}{more}: " if self.path else ""
+            raise InputError(f"{place}{name} is {_shown(self.frame[name].iloc[rows[0]])}; {wanted}.")
+
+
+@dataclass
+class TextTable(Table):
+    """A table from a text file, whose places are lines.
+
+    Attributes:
+        encoding: of the file.
+        header: whether a header stands before the rows.
+    """
+
+    encoding: str = "utf-8"
+    header: bool = True
+
+    def line(self, row: int) -> int:
+        """Number in the file of the line of a row, from 1; header and blank lines count."""
+        numbers = (number for number, _ in lines(read_text(self.path, self.encoding)))
+        return next(islice(numbers, int(self.frame.index[row]) + self.header, None))
+
+    def place(self, row: int) -> str:
+        return f"{self.path} line {self.line(row)}"
+
+
+def values_table(values: Iterable[Any] | Table, name: str, source: str) -> Table:
+    """A table with one column, from values that a caller gives; a table stays as it is.
+
+    Args:
+        values: a list or another iterable of values.
+        name: of the column.
+        source: the name of the argument, for messages.
+
+    Raises:
+        InputError: `values` is one text, or no list.
+    """
+    if isinstance(values, Table):
+        return values
+    if isinstance(values, (str, bytes, pd.DataFrame)) or not isinstance(values, Iterable):
+        shown = f"a {type(values).__name__}" if isinstance(values, pd.DataFrame) else repr(values)
+        raise InputError(f"{source} is {shown}; it should be a list of {name}.")
+    column = values.reset_index(drop=True) if isinstance(values, pd.Series) else pd.Series(list(values), dtype=object)
+    return Table(source, column.to_frame(name))
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        text = " ".join(map(str, value))
+    else:
+        text = "" if np.ndim(value) == 0 and pd.isna(value) else str(value)
+    text = " ".join(text.splitlines())
+    return f"'{text[:LONGEST_VALUE]}{'..' * (len(text) > LONGEST_VALUE)}'" if text else "empty"
+
+
+# -------------------------------------------------------------------- text
+
+
+def read_text(path: str, encoding: str, remedy: str = "set encoding to that of the file") -> bytes:
+    """A text file in UTF-8, lines ended by `\\n`, without a byte order mark.
+
+    Args:
+        path: the file.
+        encoding: of the file.
+        remedy: what to do about a file in another encoding, for the message.
+
+    Raises:
+        InputError: the file cannot be read, or is not text in this encoding. The message names the line.
+    """
+    try:
+        data = Path(path).read_bytes()
+        text = data.decode(encoding)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        line = _line_of(data[: error.start].decode(encoding, "replace"))
+        raise InputError(f"{path} line {line} is not {encoding} text; {remedy}.") from error
+    except (LookupError, UnicodeError, ValueError) as error:
+        raise InputError(f"encoding is {encoding!r}, which does not read {path}; use utf-8, say.") from error
+    text = text.removeprefix("\ufeff")
+    if "\0" in text:
+        line = _line_of(text[: text.index("\0")])
+        raise InputError(f"{path} line {line} holds a NUL character; {remedy}.")
+    return _unix_lines(text.encode())
+
+
+def _unix_lines(data: bytes) -> bytes:
+    return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in data else data
+
+
+def _line_of(before: str) -> int:
+    """The line behind some text, as an editor counts: a line ends with CR LF, LF or CR."""
+    return _unix_lines(before.encode("utf-8", "replace")).count(b"\n") + 1
+
+
+def lines(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Number and content of the lines that are not blank, the header's included."""
+    return ((number, line) for number, line in enumerate(io.BytesIO(data), 1) if line.strip(b" \n"))
+
+
+# -------------------------------------------------------------------- rows of fields
+
+
+def refuse_repeated(names: Iterable[Any], place: str) -> None:
+    """Refuse a header in which a name appears twice; names may be empty, as of an index or behind a last comma."""
+    named = pd.Index([name for name in names if name != ""], dtype=object)
+    if not named.is_unique:
+        raise InputError(f"{place}: column '{named[named.duplicated()][0]}' appears twice; give it once.")
+
+
+def quoting(path: str, data: bytes, separator: bytes, width: int, strict: bool) -> int:
+    """Check that every line is a row of `width` fields, and find out what quotes are.
+
+    Args:
+        path: the file, for the message.
+        data: its text, from `read_text`.
+        separator: one byte between fields.
+        width: number of fields of the header.
+        strict: quotes must be those of CSV, around a field on one line. Otherwise they are if the whole file agrees
+            with that, and characters as any other if it does not.
+
+    Returns:
+        a constant of `csv` for the parser.
+
+    Raises:
+        InputError: a line has more fields or fewer, or its quotes are wrong.
+    """
+    if b'"' in data:
+        misfit = _csv_misfit(data, separator, width, strict)
+        if misfit is None:
+            return csv.QUOTE_MINIMAL
+        if strict:
+            raise InputError(f"{path} line {misfit[0]} {misfit[1]}.")
+    if {line.count(separator) for line in io.BytesIO(data)} != {width - 1}:  # blank lines, or worse
+        for number, line in lines(data):
+            fields = line.count(separator) + 1
+            if fields != width:
+                raise InputError(f"{path} line {number} {_of_fields(fields, width)}.")
+    return csv.QUOTE_NONE
+
+
+def _of_fields(fields: int, width: int) -> str:
+    return f"has {fields} field{'s' * (fields != 1)}; the header has {width}"
+
+
+def _csv_misfit(data: bytes, separator: bytes, width: int, strict: bool) -> tuple[int, str] | None:
+    """The first line that is not a row of `width` fields by CSV's rules, and what is wrong with it."""
+    rows = csv.reader((line.decode() for _, line in lines(data)), delimiter=separator.decode(), strict=strict)
+    for count, (number, _) in enumerate(lines(data), 1):
+        try:
+            row = next(rows)
+            one_line = rows.line_num == count  # an unpaired quote swallows line ends
+        except csv.Error:  # strict, or it swallowed so many that the field is too long
+            one_line = False
+        if not one_line:
+            limit = csv.field_size_limit()
+            return number, f"has a wrong quote; quotes enclose a field of one line, of at most {limit:,} characters"
+        if len(row) != width:
+            return number, _of_fields(len(row), width)
+    return None
+
+
+def parse(data: bytes, separator: bytes, quotes: int, header: list[str], dtypes: Mapping[str, type]) -> pd.DataFrame:
+    """Some columns of separated text, for a file that `quoting` has passed.
+
+    Args:
+        data, separator: as for `quoting`.
+        quotes: what it returned.
+        header: names of all columns, in file order.
+        dtypes: the columns to read: `np.float64`, or `object` for text. Empty text is NaN, as is a missing number.
+
+    Raises:
+        ValueError: a number is something else.
+    """
+    place = {name: header.index(name) for name in dtypes}
+    names = list(range(len(header)))
+    frame = pd.read_csv(
+        io.BytesIO(data), sep=separator.decode(), header=0, names=names, usecols=list(place.values()),
+        dtype={place[name]: dtype for name, dtype in dtypes.items()}, quoting=quotes, engine="c",
+        float_precision="round_trip", keep_default_na=False,
+        # a token may well be called NA or None: only an empty one is missing
+        na_values={place[name]: NO_NUMBER if dtype is np.float64 else [""] for name, dtype in dtypes.items()},
+    )  # fmt: skip
+    return frame[list(place.values())].set_axis(list(place), axis=1)
+
+
+def read_csv(path: str, encoding: str, wanted: Iterable[str], remedy: str) -> TextTable:
+    """Read some columns of a CSV file as text, as strictly as an atomic file.
+
+    The first line names the columns. A byte order mark, any line ends and blank lines are fine; so are quotes around a
+    field, but not around a line end.
+
+    Args:
+        path: the file.
+        encoding: of the file.
+        wanted: columns to read, as far as the file has them.
+        remedy: what to do about a file in another encoding, for the message.
+
+    Raises:
+        InputError: the file is no table of text. The message names the file and the line.
+    """
+    data = read_text(path, encoding, remedy)
+    if not data.strip():
+        raise InputError(f"{path} is empty; it should begin with a header of column names.")
+    first = data.partition(b"\n")[0].decode()
+    if not first.strip():
+        raise InputError(f"{path} line 1 is blank; it should be a header of column names.")
+    header = next(csv.reader([first]))
+    quotes = quoting(path, data, b",", len(header), strict=True)
+    refuse_repeated(header, f"{path} line 1")
+    read = [name for name in header if name and name in set(wanted)]
+    frame = parse(data, b",", quotes, header, dict.fromkeys(read, object))
+    return TextTable(path, frame, tuple(name for name in header if name not in read), encoding)
