@@ -122,6 +122,15 @@ def _is_tensor(value: Any) -> bool:
     return usual and not (value.is_quantized or value.is_complex() or value.is_nested)
 
 
+def _is_mask(value: Any) -> bool:
+    return _is_tensor(value) and value.dtype == torch.bool and value.dim() == 1
+
+
+def _is_item_names(value: Any) -> bool:
+    names = value.get("names") if isinstance(value, dict) else None
+    return isinstance(names, list) and all(type(text) is str for text in [value.get("column"), *names])
+
+
 def _is_finite(value: Any) -> bool:
     return _is_tensor(value) and bool(value.isfinite().all())
 
@@ -193,6 +202,9 @@ DATA = Record({
     "columns": Each(COLUMN), "vocabularies": Each(vocabulary),
     "tables": Record({"user": Each(finite_tensor), "item": Each(finite_tensor)}),
     "extremes": Each(number_range), "normalised": Each(number_range), "first_time": number,
+}, {
+    "trained_items": maybe(Value("a tensor of True and False", _is_mask)),
+    "item_names": maybe(Value("a column and a list of names", _is_item_names)),
 })  # fmt: skip
 RANDOM = Record({
     "python": Record({
@@ -342,6 +354,10 @@ def _check_data(state: dict[str, Any]) -> None:
         for name in data[part]:
             kind = columns.get(name, {}).get("type")
             _demand(kind in ("float", "float_seq"), f"data.columns.{name}.type", kind, f"float, as in {part}")
+    items = len(tokens[ids["item"]])
+    trained, names = data.get("trained_items"), data.get("item_names")
+    _demand(trained is None or len(trained) == items, "data.trained_items", trained, f"a tensor of {items} rows")
+    _demand(names is None or len(names["names"]) == items, "data.item_names.names", names, f"a list of {items} names")
     time = _name(config, "TIME_FIELD", "timestamp")
     _demand(time in data["extremes"], f"data.extremes.{time}", MISSING, number_range.wanted)
 

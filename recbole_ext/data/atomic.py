@@ -39,6 +39,7 @@ def read_atomic(
     unload: Collection[str] | None = None,
     allow_empty: bool = False,
     remedy: str = "set encoding to that of the file",
+    as_text: Collection[str] = (),
 ) -> AtomicTable:
     """Read some columns of an atomic file.
 
@@ -54,6 +55,7 @@ def read_atomic(
         unload: names of columns to leave out.
         allow_empty: whether a header alone will do.
         remedy: what to do about a file in another encoding, for the message.
+        as_text: names of columns to read as tokens, whatever type the header gives them.
 
     Raises:
         InputError: the file is no text or no table, a column is missing, or a number is none. The message names the
@@ -69,7 +71,7 @@ def read_atomic(
     if missing:
         raise InputError(f"{path} has no column '{missing[0]}'; its columns are {', '.join(header)}.")
     wanted = (set(header) if load is None else set(load)) - set(unload or ())
-    types = {name: kind for name, kind in header.items() if name in wanted}
+    types = {name: FeatureType.TOKEN if name in as_text else kind for name, kind in header.items() if name in wanted}
     floats = [name for name, kind in types.items() if kind == FeatureType.FLOAT]
     unread = tuple(name for name in header if name not in types)
     quotes = quoting(path, data, split, len(header), strict=False)
@@ -102,7 +104,7 @@ def read_header(path: str, separator: str, encoding: str = "utf-8") -> dict[str,
         with open(path, encoding=encoding) as file:
             line = file.readline().removeprefix("\ufeff").rstrip("\n")
     except (OSError, LookupError, ValueError):  # the whole file tells where it is wrong
-        line = _text(path, encoding).decode().partition("\n")[0]
+        line = read_text(path, encoding).decode().partition("\n")[0]
     return _header(path, line.split(separator), separator)
 
 

@@ -1,5 +1,6 @@
 """From atomic files to clean frames: reading, filtering and exact time, in the steps of RecBole's `Dataset`."""
 
+import os
 from logging import getLogger
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch.nn.utils.rnn import pad_sequence
 from recbole_ext.data.atomic import AtomicTable, read_atomic
 from recbole_ext.data.download import download
 from recbole_ext.data.funnel import Funnel
+from recbole_ext.data.item_names import check_names, names_in_item_file
 from recbole_ext.data.times import check_span, mistyped, report_period, seconds_per_unit, year_of
 from recbole_ext.errors import InputError
 
@@ -32,6 +34,7 @@ class ExactTimeDataset(SequentialDataset):
         first_time (float): the same in the unit of the file.
         last_time (float): time of the last event kept, in the unit of the file.
         normalised (dict): least and largest value of each column of numbers that was scaled to [0, 1].
+        item_names (dict | None): name of each item token, from the column that the key `item_names` gives.
 
     Raises:
         InputError: the files, or what the keys leave of them, cannot be used; the message names the place.
@@ -45,6 +48,7 @@ class ExactTimeDataset(SequentialDataset):
         self.unit = seconds_per_unit(config["time_unit"])
         self.funnel = Funnel()
         self.normalised: dict[str, tuple[float, float]] = {}
+        self.item_names: dict[str, str] | None = None
         super().__init__(config)
 
     def may_be_empty(self, path: str) -> bool:
@@ -66,6 +70,13 @@ class ExactTimeDataset(SequentialDataset):
         self._check_reserved()
         warn_of_copies(self.inter_feat, self.time_field, self.field2type, self.config)
         self.funnel.begin(self.inter_feat[self.uid_field], self.inter_feat[self.iid_field])
+        self._load_item_names(os.path.join(dataset_path, f"{token}.item"))
+
+    def _load_item_names(self, path: str) -> None:
+        column = self.config["item_names"]
+        if column is not None:
+            self.item_names = names_in_item_file(path, self.iid_field, column, self.config)
+            check_names(self.item_names, self.inter_feat[self.iid_field].dropna().unique(), f"{path}, {column}")
 
     def _download(self):
         download(self.config)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from recbole_ext.config.command_line import FLAG, check_options, truth
+from recbole_ext.config.command_line import FLAG, check_options, item_names_option, truth
 from recbole_ext.config.paths import check_outputs
 from recbole_ext.config.values import parse_literal
 from recbole_ext.data.table import Table
@@ -15,11 +15,12 @@ from recbole_ext.wording import counted
 OPTIONS = {
     "checkpoint": "the name of a file", "histories": "the name of a file", "all_users": FLAG,
     "data_path": "the folder of the data set", "out": "the name of a file", "k": "a number of items", "at": "a time",
-    "exclude_seen": FLAG, "items": "the name of a file", "users": "the name of a file",
+    "exclude_seen": FLAG, "trained_items_only": FLAG, "items": "the name of a file", "users": "the name of a file",
+    "item_names": "a file with two columns, items and names, or False",
     "device": "the name of a device, e.g. cpu", "show_progress": FLAG,
 }  # fmt: skip
 
-INPUTS = ("checkpoint", "histories", "items", "users")  # files to read
+INPUTS = ("checkpoint", "histories", "items", "users", "item_names")  # files to read
 
 
 def recommend(given: dict[str, Any]) -> str:
@@ -48,7 +49,7 @@ def recommend(given: dict[str, Any]) -> str:
     out = target_file(given["out"])
     if not all_users:
         suffix_of(str(given["histories"]), SOURCES, "histories")
-    recommender = Recommender.load(given["checkpoint"], given.get("device"))
+    recommender = Recommender.load(given["checkpoint"], given.get("device"), item_names=item_names_option(given))
 
     def tokens(option: str, field: str) -> Table | None:
         return read_tokens(given[option], option, field, recommender.config) if option in given else None
@@ -56,6 +57,7 @@ def recommend(given: dict[str, Any]) -> str:
     options = {
         "k": values.get("k", 10),
         "exclude_seen": truth(given, "exclude_seen", True),
+        "trained_items_only": truth(given, "trained_items_only", False),
         "items": tokens("items", recommender.item_field),
         "show_progress": None if "show_progress" not in given else truth(given, "show_progress", True),
     }
@@ -72,7 +74,8 @@ def recommend(given: dict[str, Any]) -> str:
 
 def _written(recommender: Recommender, blocks: Any, out: str) -> str:
     users = rows = 0
-    with writer(out, recommender.user_field, recommender.item_field) as write:
+    named = recommender.item_names is not None
+    with writer(out, recommender.user_field, recommender.item_field, named) as write:
         for block in blocks:
             write(block)
             rows += len(block)

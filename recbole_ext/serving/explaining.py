@@ -11,6 +11,7 @@ import torch
 from recbole.data.interaction import Interaction
 from torch import Tensor
 
+from recbole_ext.data.item_names import ITEM_NAME
 from recbole_ext.data.table import Table, values_table
 from recbole_ext.data.times import seconds_per_unit
 from recbole_ext.errors import InputError
@@ -23,11 +24,15 @@ from recbole_ext.serving.values import as_text
 
 @torch.no_grad()
 def explain(
-    recommender: Any, histories: pd.DataFrame | Table, user: Any, item: Any, at: Any, exclude_seen: bool
+    recommender: Any,
+    histories: pd.DataFrame | Table,
+    user: Any,
+    item: Any,
+    at: Any,
+    exclude_seen: bool,
+    trained_items_only: bool,
 ) -> Explanation:
     """See `Recommender.explain`."""
-    if not isinstance(exclude_seen, (bool, np.bool_)):
-        raise InputError(f"exclude_seen is {exclude_seen!r}; it should be True or False.")
     reader = recommender.reader
     converted = reader.convert(histories)
     name = _user(recommender, converted, user)
@@ -39,12 +44,17 @@ def explain(
     given = {field: values.to(recommender.config["device"]) for field, values in asked.given.items()}
     batch = asked.examples[0:1].gather()
     scores = _all_scores(recommender, batch, given)
-    barred = torch.zeros(len(scores), dtype=torch.bool)
+    seen, untrained = torch.zeros(2, len(scores), dtype=torch.bool)
     if exclude_seen:
-        barred[torch.from_numpy(asked.seen) - 1] = True
+        seen[torch.from_numpy(asked.seen) - 1] = True
+    if trained_items_only:
+        untrained = ~torch.from_numpy(recommender.trained_items()[1:])
+    barred = seen | untrained
     if wanted is None:
         if barred.all():
-            raise InputError(f"user '{name}' has had every item that the model knows; give an item, or seen ones, too.")
+            raise InputError(
+                f"user '{name}' has had every item to choose from; name an item, or set exclude_seen to False."
+            )
         wanted = int(scores.masked_fill(barred, -torch.inf).argmax()) + 1
     score = scores[wanted - 1]
     chosen = torch.tensor([wanted], device=recommender.config["device"])
@@ -70,6 +80,8 @@ def explain(
         candidates=int((~barred).sum()), average_score=float(scores[~barred].double().mean()), events=events,
         attention=_weights(attention, tokens, token, field), layer=layer,
         interests=_interests(attention, tokens, field), interest_use=_use(attention),
+        item_name=None if recommender.item_names is None else str(recommender.item_names[wanted]),
+        not_ranked="seen" if seen[wanted - 1] else "untrained" if untrained[wanted - 1] else "",
     )  # fmt: skip
 
 
@@ -168,8 +180,10 @@ def _events(recommender: Any, asked: Histories, kept: int) -> pd.DataFrame:
     ids = history.columns[recommender.item_field][rows].numpy()
     times = history.columns.get(recommender.time_field)
     time = np.full(len(ids), np.nan) if times is None else times[rows].numpy()
+    named = recommender.item_names is not None
+    names = {ITEM_NAME: pd.Series(recommender.item_names[ids], dtype=object)} if named else {}
     return pd.DataFrame({
-        recommender.item_field: pd.Series(recommender.items.tokens[ids], dtype=object),
+        recommender.item_field: pd.Series(recommender.items.tokens[ids], dtype=object), **names,
         recommender.time_field: _in_unit(time, catalogue), "date": _dates(time, catalogue),
         "seconds_before": _request_time(recommender, asked) - time,
     })  # fmt: skip

@@ -22,9 +22,7 @@ from recbole_ext.data.ranges import Ranges
 from recbole_ext.data.table import Table, refuse_repeated, values_table
 from recbole_ext.errors import InputError
 from recbole_ext.serving.values import Vocabulary, as_text, feature, missing, numbers, request_seconds, seconds
-from recbole_ext.wording import counted, nearest
-
-SHOWN = 5  # names in a message
+from recbole_ext.wording import counted, nearest, quoted
 
 
 @dataclass(frozen=True)
@@ -272,7 +270,7 @@ class Reader:
             names = pd.unique(as_text(events.table.take(row), self.catalogue.iid_field))
             getLogger().warning(
                 f"histories: {counted(len(row), 'event')} of {counted(len(names), 'item')} that the model does "
-                f"not know skipped: {_listed(names)}."
+                f"not know skipped: {quoted(names)}."
             )
 
     def _positive(self, table: Table) -> np.ndarray:
@@ -297,7 +295,7 @@ class Reader:
         if empty.any():
             raise InputError(
                 f"{counted(empty.sum(), 'user')} without an event with an item that the model knows up to the time of "
-                f"the request: {_listed(names[empty])}; leave them out or give them a history."
+                f"the request: {quoted(names[empty])}; leave them out or give them a history."
             )
 
     # ---------------------------------------------------------------- who is asked, and when
@@ -323,7 +321,7 @@ class Reader:
             times = dict(zip(users, at.values() if isinstance(at, Mapping) else at, strict=True))
             lacking = [name for name in names if name not in times]
             if lacking:
-                raise InputError(f"at has no time for {_listed(lacking)}; give every user asked one.")
+                raise InputError(f"at has no time for {quoted(lacking)}; give every user asked one.")
             return request_seconds(values_table([times[name] for name in names], "at", ""), "at", catalogue)
         if isinstance(at, (np.ndarray, Tensor)) and at.ndim == 0:
             at = at.item()
@@ -341,7 +339,7 @@ class Reader:
         if len(lacking):
             raise InputError(
                 f"the model reads {', '.join(self.context)} from a user's last event, but these have none: "
-                f"{_listed(lacking)}."
+                f"{quoted(lacking)}."
             )
         last = table.take(user_row)
         return {name: feature(last, name, self.catalogue) for name in self.context}
@@ -357,9 +355,3 @@ class Reader:
             values[torch.from_numpy(told)] = found.to(values.dtype)
             given[name] = values
         return given
-
-
-def _listed(names: Iterable[Any]) -> str:
-    names = list(names)
-    more = f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else ""
-    return ", ".join(f"'{name}'" for name in names[:SHOWN]) + more
