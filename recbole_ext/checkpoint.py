@@ -16,6 +16,10 @@ from recbole_ext.errors import InputError
 from recbole_ext.whole_file import write_whole
 
 FORMAT = 1
+# Optional, in "data":
+# "trained_items": which items have training events, a bool tensor [items and padding], or None;
+# "item_names": None, or a dictionary of "column" (str) and "names" (a list of str, one for each item and the padding,
+#     '' for an item without a name).
 HOLDS = {
     "format": int, "model": str, "class": str, "config": dict, "tokens": dict, "state_dict": dict,
     "other_parameter": dict, "optimizer": dict, "epoch": int, "cur_step": int, "best_valid_score": float,

@@ -55,8 +55,11 @@ Rank items for users by what they did, with a checkpoint and without the data it
   --k=N                    items for each user (10)
   --at=TIME                time of the request, as in the histories; later events are left out. Default: after the last
   --exclude_seen=False     recommend items of the user's own events, too
+  --trained_items_only     leave out items without a training event, of which the model has learnt nothing
   --items=FILE             choose among these only, one a line
   --users=FILE             ask for these only, in this order, one a line
+  --item_names=FILE        a column of names: from a file with two columns, items and names. Default: the names that the
+                           checkpoint holds, if any (training key item_names); False for none
   --device=NAME            cpu, cuda:0; by default what training would use here
   --show_progress=False    no bar
 
@@ -75,6 +78,9 @@ Tell which past events of a user carried the score of an item, and which heads o
   --out=FILE.csv           a line for each event: time, effect on the score, attention of each head
   --json=FILE.json         all of it, for scripts
   --exclude_seen=False     rank the items of the user's own events, too
+  --trained_items_only     rank no items without a training event
+  --item_names=FILE        names beside items: from a file with two columns, items and names. Default: the names that
+                           the checkpoint holds, if any (training key item_names); False for none
   --device=NAME            cpu, cuda:0; by default what training would use here
 
 Exit status: 0 done, 1 failed while running, 2 the request was wrong, 130 interrupted, 143 terminated.

@@ -9,6 +9,13 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def listed(names: Iterable[object], shown: int = 5) -> str:
+    """`'a', 'b'`; of more than `shown` names, the first ones and the number of the others."""
+    names = list(names)
+    more = f" and {len(names) - shown:,} more" if len(names) > shown else ""
+    return ", ".join(f"'{name}'" for name in names[:shown]) + more
+
+
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """The known name that `name` was probably meant to be, in whatever case; None if none resembles it."""
     folded = {one.lower(): one for one in sorted(known)}

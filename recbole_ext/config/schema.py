@@ -82,7 +82,7 @@ KINDS: dict[str, Kind] = {
     "seq_len": Maybe(Mapping(each=positive)), "threshold": Maybe(Mapping(each=Number(), single=True)),
     "numerical_features": ListOf(text, may_be_empty=True), "load_col": Maybe(columns), "unload_col": Maybe(columns),
     "unused_col": Maybe(columns), "additional_feat_suffix": Maybe(names),
-    "benchmark_filename": Maybe(ListOf(text, count=3)),
+    "benchmark_filename": Maybe(ListOf(text, count=3)), "item_names": maybe_text,
     "rm_dup_inter": Maybe(OneOf("first", "last")), "val_interval": Maybe(Mapping(each=Either(in_values, names))),
     "filter_inter_by_user_or_item": truth, "user_inter_num_interval": Maybe(intervals),
     "item_inter_num_interval": Maybe(intervals), "entity_kg_num_interval": Maybe(intervals),

@@ -48,6 +48,11 @@ def read_dataset(config):
         if config["MODEL_TYPE"] == ModelType.SEQUENTIAL and not hasattr(own, config["model"] + "Dataset"):
             dataset = (PreSplitDataset if config["benchmark_filename"] else EventLogDataset)(config)
         else:
+            if config["item_names"]:
+                raise InputError(
+                    f"item_names is '{config['item_names']}', but checkpoints of {config['model']} hold no names of "
+                    f"items: they cannot be served from alone; leave it out."
+                )
             dataset = recbole.data.create_dataset(config)
     dataset.digest = data_digest(dataset)  # for checkpoints; splits keep it
     return dataset

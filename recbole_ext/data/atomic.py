@@ -66,6 +66,7 @@ def read_atomic(
     encoding: str = "utf-8",
     load: Collection[str] | None = None,
     unload: Collection[str] | None = None,
+    as_text: Collection[str] = (),
 ) -> AtomicTable:
     """Read some columns of an atomic file.
 
@@ -79,6 +80,7 @@ def read_atomic(
         encoding: of the file.
         load: names of the columns to read; `None` reads all.
         unload: names of columns to leave out.
+        as_text: names of columns to read as tokens, whatever type the header gives them.
 
     Raises:
         InputError: the file is no text or no table, a column is missing, or a number is none. The message names the
@@ -92,7 +94,7 @@ def read_atomic(
     if missing:
         raise InputError(f"{path} has no column '{missing[0]}'; its columns are {', '.join(header)}.")
     wanted = (set(header) if load is None else set(load)) - set(unload or ())
-    types = {name: kind for name, kind in header.items() if name in wanted}
+    types = {name: FeatureType.TOKEN if name in as_text else kind for name, kind in header.items() if name in wanted}
     floats = [name for name, kind in types.items() if kind == FeatureType.FLOAT]
 
     def parse(dtypes: dict[str, type]) -> AtomicTable:
@@ -151,6 +153,12 @@ def _text(path: str, encoding: str) -> bytes:
         raise InputError(f"{path} line {line} holds a NUL character; set encoding to that of the file.")
     data = text.encode()
     return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in data else data
+
+
+def column_types(path: str, separator: str, encoding: str = "utf-8") -> dict[str, FeatureType]:
+    """Names and types of the columns of an atomic file, in file order; `InputError` if it cannot be read."""
+    first = _text(path, encoding).partition(b"\n")[0].decode()
+    return _header(path, first.split(separator), separator)
 
 
 def _header(path: str, words: list[str], separator: str) -> dict[str, FeatureType]:

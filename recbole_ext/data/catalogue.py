@@ -8,6 +8,7 @@ from recbole.utils import FeatureSource, FeatureType
 from torch import Tensor
 
 from recbole_ext.config.values import plain
+from recbole_ext.data.examples import Examples
 
 EVENTS, USERS, ITEMS = FeatureSource.INTERACTION, FeatureSource.USER, FeatureSource.ITEM
 
@@ -28,6 +29,9 @@ def describe(dataset: Any) -> dict[str, Any]:
             extremes: least and largest value of the numbers among the columns of events, as the model sees them.
             normalised: the same before RecBole scaled the column to [0, 1].
             first_time: time of the first event, in the file's unit.
+            trained_items: which items stand in the training data, as an event to predict or in a history. bool [V + 1]
+            item_names: `column` of the `.item` file and `names` of the items by id, '' without one; None unless the key
+                `item_names` asks for them.
     """
     known = [dataset.field2id_token[name] for name in (dataset.uid_field, dataset.iid_field)]
     columns = {
@@ -55,7 +59,26 @@ def describe(dataset: Any) -> dict[str, Any]:
         "extremes": {name: [float(events[name].min()), float(events[name].max())] for name in numbers},
         "normalised": {name: [float(low), float(high)] for name, (low, high) in dataset.normalised.items()},
         "first_time": float(dataset.first_time),
+        "trained_items": _trained_items(dataset),
+        "item_names": _item_names(dataset),
     }
+
+
+def _trained_items(dataset: Any) -> Tensor | None:
+    examples = getattr(dataset, "windows", None)
+    examples = dataset.inter_feat if examples is None else examples
+    if not isinstance(examples, Examples):
+        return None
+    trained = torch.zeros(dataset.item_num, dtype=torch.bool)
+    trained[examples.distinct(dataset.iid_field)] = True
+    return trained
+
+
+def _item_names(dataset: Any) -> dict[str, Any] | None:
+    if dataset.item_names is None:
+        return None
+    names = [dataset.item_names.get(str(token), "") for token in dataset.field2id_token[dataset.iid_field]]
+    return {"column": dataset.config["item_names"], "names": names}
 
 
 def _size(dataset: Any, name: str, kind: FeatureType) -> int | None:
@@ -80,6 +103,10 @@ class Catalogue:
         description: what `describe` returned.
         tokens: of users and items, by the names of their columns.
         time_origin: seconds since 1970 of the first event.
+
+    Attributes:
+        trained_items: bool [V + 1]; None where an older checkpoint does not say.
+        item_names: `column` and `names`, or None.
     """
 
     def __init__(
@@ -91,6 +118,9 @@ class Catalogue:
         self.label_field, self.time_field = config["LABEL_FIELD"], config["TIME_FIELD"]
         self.first_time = description["first_time"]
         self.normalised = description["normalised"]
+        # older checkpoints lack these two
+        self.trained_items: Tensor | None = description.get("trained_items")
+        self.item_names: dict[str, Any] | None = description.get("item_names")
         self.field2id_token = {**description["vocabularies"], **tokens}
         self.field2type = {name: FeatureType(column["type"]) for name, column in columns.items()}
         self.field2source = {name: _source(column["source"]) for name, column in columns.items()}

@@ -102,6 +102,14 @@ class Examples(Interaction):
             )
         return lists
 
+    def distinct(self, name: str) -> Tensor:
+        """The values of a column in the targets and in the histories of these examples, each once, sorted."""
+        targets = self.targets.columns[name][torch.from_numpy(self.ranges.target)]
+        count = len(self.history.columns[name])
+        opened = np.bincount(self.ranges.start, minlength=count + 1) - np.bincount(self.ranges.end, minlength=count + 1)
+        inside = np.cumsum(opened)[:count] > 0  # of some history
+        return torch.cat([targets, self.history.columns[name][torch.from_numpy(inside)]]).unique()
+
     def past(self, name: str, user: str) -> tuple[Tensor, Tensor]:
         """What may stand in the history of each example, events included that are too old for its list.
 

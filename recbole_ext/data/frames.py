@@ -1,5 +1,6 @@
 """From atomic files to clean frames: reading, filtering and exact time, in the steps of RecBole's `Dataset`."""
 
+import os
 from logging import getLogger
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch.nn.utils.rnn import pad_sequence
 from recbole_ext.data.atomic import AtomicTable, read_atomic
 from recbole_ext.data.download import download
 from recbole_ext.data.funnel import Funnel
+from recbole_ext.data.item_names import check_names, names_in_item_file
 from recbole_ext.data.times import check_span, report_period, seconds_per_unit
 from recbole_ext.errors import InputError
 
@@ -30,6 +32,7 @@ class ExactTimeDataset(SequentialDataset):
         time_origin (float): seconds since 1970 (UTC) of the first event kept.
         first_time (float): the same in the unit of the file.
         normalised (dict): least and largest value of each column of numbers that was scaled to [0, 1].
+        item_names (dict | None): name of each item token, from the column that the key `item_names` gives.
 
     Raises:
         InputError: the files, or what the keys leave of them, cannot be used; the message names the place.
@@ -42,6 +45,7 @@ class ExactTimeDataset(SequentialDataset):
         self.unit = seconds_per_unit(config["time_unit"])
         self.funnel = Funnel()
         self.normalised: dict[str, tuple[float, float]] = {}
+        self.item_names: dict[str, str] | None = None
         super().__init__(config)
 
     def list_field(self, name: str) -> str:
@@ -54,6 +58,13 @@ class ExactTimeDataset(SequentialDataset):
         super()._load_data(token, dataset_path)
         self._check_reserved()
         self.funnel.begin(self.inter_feat[self.uid_field], self.inter_feat[self.iid_field])
+        self._load_item_names(os.path.join(dataset_path, f"{token}.item"))
+
+    def _load_item_names(self, path: str) -> None:
+        column = self.config["item_names"]
+        if column is not None:
+            self.item_names = names_in_item_file(path, self.iid_field, column, self.config)
+            check_names(self.item_names, self.inter_feat[self.iid_field].dropna().unique(), f"{path}, {column}")
 
     def _download(self):
         download(self.config)

@@ -166,4 +166,8 @@ class LightSANs(SequentialRecommender):
 
     def score_items(self, prepared: Tensor, items: Tensor | slice) -> Tensor:
         """Scores of some items, ids [C], for each of the users that were prepared: [B, C]."""
-        return F.linear(prepared, self.item_embedding.weight[items])
+        return F.linear(prepared, self.item_table()[0][items])
+
+    def item_table(self) -> tuple[Tensor, None]:
+        """Item vectors [V + 1, H], and None for biases: a score is `prepare`'s vector times the item's."""
+        return self.item_embedding.weight, None

@@ -245,4 +245,9 @@ class MEANTIME(SequentialRecommender):
 
     def score_items(self, prepared: Tensor, items: Tensor | slice) -> Tensor:
         """Scores of some items, ids [C], for each of the users that were prepared: [B, C]."""
-        return F.linear(prepared, self.item_embedding.weight[items], self.item_bias[items])
+        table, bias = self.item_table()
+        return F.linear(prepared, table[items], bias[items])
+
+    def item_table(self) -> tuple[Tensor, Tensor]:
+        """Item vectors [V + 1, H] and biases [V + 1]: a score is `prepare`'s vector times the item's, plus its bias."""
+        return self.item_embedding.weight[: self.n_items], self.item_bias

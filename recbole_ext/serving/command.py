@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from recbole_ext.config.command_line import check_options, truth
+from recbole_ext.config.command_line import check_options, item_names_option, truth
 from recbole_ext.config.values import parse_literal
 from recbole_ext.errors import InputError
 from recbole_ext.serving.everyone import everyone
@@ -11,8 +11,8 @@ from recbole_ext.serving.recommender import Recommender
 from recbole_ext.wording import counted
 
 OPTIONS = (
-    "checkpoint", "histories", "all_users", "data_path", "out", "k", "at", "exclude_seen", "items", "users", "device",
-    "show_progress",
+    "checkpoint", "histories", "all_users", "data_path", "out", "k", "at", "exclude_seen", "trained_items_only",
+    "items", "users", "item_names", "device", "show_progress",
 )  # fmt: skip
 
 
@@ -41,10 +41,11 @@ def recommend(given: dict[str, Any]) -> str:
     out = target_file(given["out"])
     if not all_users:
         suffix_of(str(given["histories"]), SOURCES, "histories")
-    recommender = Recommender.load(given["checkpoint"], given.get("device"))
+    recommender = Recommender.load(given["checkpoint"], given.get("device"), item_names=item_names_option(given))
     options = {
         "k": values.get("k", 10),
         "exclude_seen": truth(given, "exclude_seen", True),
+        "trained_items_only": truth(given, "trained_items_only", False),
         "items": read_tokens(given["items"], "items") if "items" in given else None,
         "show_progress": None if "show_progress" not in given else truth(given, "show_progress", True),
     }
@@ -64,7 +65,8 @@ def recommend(given: dict[str, Any]) -> str:
 
 def _written(recommender: Recommender, blocks: Any, out: str) -> str:
     users = rows = 0
-    with writer(out, recommender.user_field, recommender.item_field) as write:
+    named = recommender.item_names is not None
+    with writer(out, recommender.user_field, recommender.item_field, named) as write:
         for block in blocks:
             write(block)
             rows += len(block)

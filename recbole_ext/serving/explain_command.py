@@ -6,20 +6,22 @@ from typing import Any
 
 import pandas as pd
 
-from recbole_ext.config.command_line import check_options, truth
+from recbole_ext.config.command_line import check_options, item_names_option, truth
 from recbole_ext.config.paths import writable_file
 from recbole_ext.config.values import parse_literal
 from recbole_ext.errors import InputError
-from recbole_ext.serving.explanation import Explanation
+from recbole_ext.serving.explanation import Explanation, with_token
 from recbole_ext.serving.files import SOURCES, read_events, suffix_of
 from recbole_ext.serving.recommender import Recommender
 from recbole_ext.whole_file import write_whole
 
 OPTIONS = (
-    "checkpoint", "histories", "user", "item", "at", "exclude_seen", "report", "out", "json", "device",
+    "checkpoint", "histories", "user", "item", "at", "exclude_seen", "trained_items_only", "item_names", "report",
+    "out", "json", "device",
 )  # fmt: skip
 FILES = {"report": ".html", "out": ".csv", "json": ".json"}
 SHOWN = 5  # events told on the screen
+LONGEST = 80  # characters of a name
 
 
 def explain(given: dict[str, Any]) -> str:
@@ -38,14 +40,14 @@ def explain(given: dict[str, Any]) -> str:
     check_options("explain", given, OPTIONS, needed)
     if "item" in given and not isinstance(given["item"], str):
         raise InputError("--item has no value; give it an item, or leave it out for the best one.")
-    seen = truth(given, "exclude_seen", True)
+    seen, trained = truth(given, "exclude_seen", True), truth(given, "trained_items_only", False)
     targets = {option: _target(option, given[option]) for option in FILES if option in given}
     suffix_of(given["histories"], SOURCES, "histories")
-    recommender = Recommender.load(given["checkpoint"], given.get("device"))
+    recommender = Recommender.load(given["checkpoint"], given.get("device"), item_names=item_names_option(given))
     reader = recommender.reader
     events = read_events(given["histories"], reader.columns(), reader.needed(), recommender.config)
     at = parse_literal(given["at"]) if isinstance(given.get("at"), str) else given.get("at")
-    found = recommender.explain(events, given["user"], given.get("item"), at, seen)
+    found = recommender.explain(events, given["user"], given.get("item"), at, seen, trained)
     for option, path in targets.items():
         _write(recommender, found, option, path)
     return "\n".join([summary(found), *(f"{option}: {path}" for option, path in targets.items())])
@@ -72,11 +74,20 @@ def _write(recommender: Recommender, found: Explanation, option: str, path: str)
 
 def summary(found: Explanation) -> str:
     """Score and rank, and the events that do most to the score."""
-    rank = "not ranked, since the user has had it" if found.rank is None else f"rank {found.rank} of {found.candidates}"
-    lines = [f"{found.item} for {found.user}: {rank}, score {found.score:.4g} ({found.average_score:.4g} on average)"]
+    why = "it has no training event" if found.not_ranked == "untrained" else "the user has had it"
+    rank = f"not ranked, since {why}" if found.rank is None else f"rank {found.rank} of {found.candidates}"
+    item = _on_a_line(found.title, found.item)
+    lines = [f"{item} for {found.user}: {rank}, score {found.score:.4g} ({found.average_score:.4g} on average)"]
+    titles = found.event_titles
     strongest = found.events["effect"].abs().sort_values(ascending=False, kind="stable").index[:SHOWN]
-    for _, row in found.events.loc[strongest].iterrows():
+    for place, row in found.events.loc[strongest].iterrows():
         effect = "the only event" if pd.isna(row["effect"]) else f"{row['effect']:+.4g}"
         date = "no date" if pd.isna(row["date"]) else f"{row['date']:%Y-%m-%d %H:%M}"
-        lines.append(f"  {effect:>12}  {date}  {row[found.item_field]}")
+        lines.append(f"  {effect:>12}  {date}  {_on_a_line(titles[place], row[found.item_field])}")
     return "\n".join(lines)
+
+
+def _on_a_line(title: str, token: str) -> str:
+    """A name beside its token, cut to `LONGEST` and without what a terminal would take for commands."""
+    shown = "".join(sign if sign.isprintable() else " " for sign in title)
+    return with_token(shown if len(shown) <= LONGEST else shown[: LONGEST - 3] + "...", token)

@@ -11,6 +11,7 @@ import torch
 from recbole.data.interaction import Interaction
 from torch import Tensor
 
+from recbole_ext.data.item_names import ITEM_NAME
 from recbole_ext.data.times import seconds_per_unit
 from recbole_ext.errors import InputError
 from recbole_ext.model import BST, MEANTIME, LightSANs, bst_explain, lightsans_explain, meantime_explain
@@ -22,11 +23,15 @@ from recbole_ext.serving.values import as_text
 
 @torch.no_grad()
 def explain(
-    recommender: Any, histories: pd.DataFrame, user: Any, item: Any, at: Any, exclude_seen: bool
+    recommender: Any,
+    histories: pd.DataFrame,
+    user: Any,
+    item: Any,
+    at: Any,
+    exclude_seen: bool,
+    trained_items_only: bool,
 ) -> Explanation:
     """See `Recommender.explain`."""
-    if not isinstance(exclude_seen, (bool, np.bool_)):
-        raise InputError(f"exclude_seen is {exclude_seen!r}; it should be True or False.")
     name = _user(recommender, histories, user)
     wanted = None if item is None else _item(recommender, item)
     asked = recommender.reader.read(histories, [name], at)
@@ -36,12 +41,17 @@ def explain(
     given = {field: values.to(recommender.config["device"]) for field, values in asked.given.items()}
     batch = asked.examples[0:1].gather()
     scores = _all_scores(recommender, batch, given)
-    barred = torch.zeros(len(scores), dtype=torch.bool)
+    seen, untrained = torch.zeros(2, len(scores), dtype=torch.bool)
     if exclude_seen:
-        barred[torch.from_numpy(asked.seen) - 1] = True
+        seen[torch.from_numpy(asked.seen) - 1] = True
+    if trained_items_only:
+        untrained = ~torch.from_numpy(recommender.trained_items()[1:])
+    barred = seen | untrained
     if wanted is None:
         if barred.all():
-            raise InputError(f"user '{name}' has had every item that the model knows; give an item, or seen ones, too.")
+            raise InputError(
+                f"user '{name}' has had every item to choose from; name an item, or set exclude_seen to False."
+            )
         wanted = int(scores.masked_fill(barred, -torch.inf).argmax()) + 1
     score = scores[wanted - 1]
     chosen = torch.tensor([wanted], device=recommender.config["device"])
@@ -67,6 +77,8 @@ def explain(
         candidates=int((~barred).sum()), average_score=float(scores[~barred].double().mean()), events=events,
         attention=_weights(attention, tokens, token, field), layer=layer,
         interests=_interests(attention, tokens, field), interest_use=_use(attention),
+        item_name=None if recommender.item_names is None else str(recommender.item_names[wanted]),
+        not_ranked="seen" if seen[wanted - 1] else "untrained" if untrained[wanted - 1] else "",
     )  # fmt: skip
 
 
@@ -165,8 +177,10 @@ def _events(recommender: Any, asked: Histories, kept: int) -> pd.DataFrame:
     rows = slice(int(ranges.end[0]) - kept, int(ranges.end[0]))
     ids, time = (history.columns[name][rows].numpy() for name in (recommender.item_field, recommender.time_field))
     request = float(asked.examples[recommender.time_field][0])
+    named = recommender.item_names is not None
+    names = {ITEM_NAME: pd.Series(recommender.item_names[ids], dtype=object)} if named else {}
     return pd.DataFrame({
-        recommender.item_field: pd.Series(recommender.items.tokens[ids], dtype=object),
+        recommender.item_field: pd.Series(recommender.items.tokens[ids], dtype=object), **names,
         recommender.time_field: _in_unit(time, catalogue), "date": _dates(time, catalogue),
         "seconds_before": request - time,
     })  # fmt: skip

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from recbole_ext.config.values import plain
+from recbole_ext.data.item_names import ITEM_NAME
 
 
 @dataclass(frozen=True)
@@ -22,11 +23,12 @@ class Explanation:
         time: of the request, in the unit of the training's file.
         date: the same in UTC.
         score: of the item, as `recommend` gives it.
-        rank: of the item among the candidates, from 1; None where the user has had it and seen items are left out.
+        rank: of the item among the candidates, from 1; None where `not_ranked` says why.
         candidates: how many items are ranked.
         average_score: mean score of the candidates: what the score can be compared with.
         events: a row for each event that the model read, oldest first:
             `item_id`: token;
+            `item_name`: its name, where the recommender has names; the token of an item without one;
             `timestamp`, `date`: its time in the unit of the training's file, and in UTC;
             `seconds_before`: the request;
             `effect`: the score minus the score of the same request without this one event. Exact, by scoring each
@@ -48,6 +50,9 @@ class Explanation:
             over the events.
         interest_use: LightSANs only, else empty: `layer`, `head`, `interest`, `weight` of the last event's query; sums
             to 1 over the interests.
+        item_name: name of the item; None where the recommender has no names.
+        not_ranked: why the item has no rank: `seen` (the user has had it, and such items are left out), `untrained`
+            (likewise without training events), or empty.
     """
 
     user: str
@@ -66,6 +71,18 @@ class Explanation:
     layer: int
     interests: pd.DataFrame
     interest_use: pd.DataFrame
+    item_name: str | None = None
+    not_ranked: str = ""
+
+    @property
+    def title(self) -> str:
+        """The item for people: its name, or its token if it has none."""
+        return self.item if self.item_name is None else self.item_name
+
+    @property
+    def event_titles(self) -> list[str]:
+        """The same of the events' items, [T]."""
+        return self.events[ITEM_NAME if ITEM_NAME in self.events else self.item_field].tolist()
 
     @property
     def heads(self) -> list[str]:
@@ -75,6 +92,11 @@ class Explanation:
     def as_plain(self) -> dict[str, Any]:
         """The same as plain values for JSON: frames as lists of rows, dates as ISO 8601, what is no number as None."""
         return {name: _plain(value) for name, value in vars(self).items()}
+
+
+def with_token(title: str, token: str) -> str:
+    """`Star Wars (1977) [50]`; the token alone of an item without a name."""
+    return token if title == token else f"{title} [{token}]"
 
 
 def _plain(value: Any) -> Any:

@@ -12,6 +12,7 @@ import pandas as pd
 
 from recbole_ext.config.paths import writable_file
 from recbole_ext.data.atomic import read_atomic
+from recbole_ext.data.item_names import ITEM_NAME
 from recbole_ext.errors import InputError
 from recbole_ext.whole_file import write_whole
 
@@ -98,29 +99,30 @@ Write = Callable[[pd.DataFrame], None]
 
 
 @contextlib.contextmanager
-def writer(path: str, user: str, item: str) -> Iterator[Write]:
+def writer(path: str, user: str, item: str, named: bool = False) -> Iterator[Write]:
     """A function that appends a block of recommendations to a file, which is there once all of them are written.
 
     Args:
         path: `.csv`, `.parquet` or `.jsonl`.
         user, item: names of the columns.
+        named: whether the blocks have a column `item_name`, too.
     """
+    items = [item, ITEM_NAME] if named else [item]
     with write_whole(path) as file, contextlib.ExitStack() as stack:
         suffix = os.path.splitext(path)[1].lower()
         if suffix == ".parquet":
             import pyarrow as pa
             import pyarrow.parquet as pq
 
-            schema = pa.schema(
-                [(user, pa.string()), ("rank", pa.int64()), (item, pa.string()), ("score", pa.float64())]
-            )
+            texts = [(name, pa.string()) for name in items]
+            schema = pa.schema([(user, pa.string()), ("rank", pa.int64()), *texts, ("score", pa.float64())])
             table = stack.enter_context(pq.ParquetWriter(file, schema))
 
             def write(block: pd.DataFrame) -> None:
                 table.write_table(pa.Table.from_pandas(block, schema, preserve_index=False))
 
         elif suffix == ".csv":
-            file.write(f"{_csv_line([user, 'rank', item, 'score'])}\n".encode())
+            file.write(f"{_csv_line([user, 'rank', *items, 'score'])}\n".encode())
 
             def write(block: pd.DataFrame) -> None:
                 file.write(block.to_csv(index=False, header=False, lineterminator="\n").encode())
@@ -129,7 +131,7 @@ def writer(path: str, user: str, item: str) -> Iterator[Write]:
 
             def write(block: pd.DataFrame) -> None:
                 for name, rows in block.groupby(user, sort=False):
-                    line = {user: name, item: rows[item].tolist(), "score": rows["score"].tolist()}
+                    line = {user: name, **{column: rows[column].tolist() for column in (*items, "score")}}
                     file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
 
         yield write

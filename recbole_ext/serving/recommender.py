@@ -1,7 +1,7 @@
 """A trained model as something to ask: histories in, ranked items out."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from logging import getLogger
 from typing import Any
 
@@ -16,6 +16,7 @@ from tqdm import tqdm
 from recbole_ext import checkpoint
 from recbole_ext.config.config import ConfigWithoutData
 from recbole_ext.data.catalogue import Catalogue
+from recbole_ext.data.item_names import ITEM_NAME, resolve_item_names
 from recbole_ext.errors import InputError
 from recbole_ext.rebuild import build, class_of, config_of, device_named
 from recbole_ext.serving.explaining import explain
@@ -25,6 +26,8 @@ from recbole_ext.serving.histories import Histories, Reader
 from recbole_ext.serving.scoring import best, scorer_of
 from recbole_ext.serving.training import read_run
 from recbole_ext.serving.values import Vocabulary, as_text
+from recbole_ext.serving.vectors import Vectors, check_vectors, item_vectors, user_vectors
+from recbole_ext.wording import counted, listed
 
 
 class Recommender:
@@ -36,15 +39,17 @@ class Recommender:
         model: in evaluation.
         user_field, item_field, time_field (str): names of the columns that histories need.
         items (Vocabulary): the items it knows.
+        item_names: their names for people, object [V + 1], or None; see `load`.
     """
 
-    def __init__(self, config: Any, model: Any, catalogue: Catalogue):
+    def __init__(self, config: Any, model: Any, catalogue: Catalogue, item_names: Any = None):
         self.config, self.model, self.catalogue = config, model.eval(), catalogue
         self.user_field, self.item_field, self.time_field = (
             catalogue.uid_field, catalogue.iid_field, catalogue.time_field
         )  # fmt: skip
         self.items = Vocabulary(catalogue.field2id_token[self.item_field])
         self.users = Vocabulary(catalogue.field2id_token[self.user_field])
+        self.item_names = self._names_of_items(item_names)
         self.reader = Reader(catalogue, self.items, self.users, model)
         self.transform = construct_transform(config)
         self.path: str | os.PathLike | None = None  # of the checkpoint
@@ -52,7 +57,11 @@ class Recommender:
 
     @classmethod
     def load(
-        cls, path: str | os.PathLike, device: str | torch.device | None = None, model: type | None = None
+        cls,
+        path: str | os.PathLike,
+        device: str | torch.device | None = None,
+        model: type | None = None,
+        item_names: str | os.PathLike | Mapping[Any, str] | bool | None = None,
     ) -> "Recommender":
         """Rebuild the model of a checkpoint; neither data set nor atomic files are needed.
 
@@ -60,9 +69,13 @@ class Recommender:
             path: a checkpoint of this package.
             device: where the model goes; `None` means the device its configuration gives on this machine.
             model: the class, for a model that is neither ours nor RecBole's.
+            item_names: names of items for results, such as titles. `None` takes those that the checkpoint holds
+                (training key `item_names`), if any; otherwise a file with two columns, items and names; a mapping; or
+                the column that the checkpoint's names come from. `False` leaves names out.
 
         Raises:
-            InputError: the checkpoint cannot be read, is of no sequential model, or does not hold enough to rebuild it.
+            InputError: the checkpoint cannot be read, is of no sequential model, or does not hold enough to rebuild it;
+                the item names cannot be read, or belong to no item of the model.
         """
         state = checkpoint.load(path)
         state["optimizer"] = {}  # twice the size of the weights, and of no use here
@@ -76,9 +89,18 @@ class Recommender:
             config["use_gpu"] = config["device"].type != "cpu"
         network, catalogue = _rebuilt(config, state, path)
         checkpoint.load_weights(network, state, path)
-        recommender = cls(config, network, catalogue)
+        recommender = cls(config, network, catalogue, item_names)
         recommender.path = path
         return recommender
+
+    def _names_of_items(self, item_names: Any) -> np.ndarray | None:
+        names = resolve_item_names(item_names, self.catalogue.item_names, self.items.tokens)
+        if names is not None and ITEM_NAME in (self.user_field, self.item_field):
+            raise InputError(
+                f"item_names adds a column '{ITEM_NAME}', which is also the column of users or items here; set "
+                f"item_names to False."
+            )
+        return names
 
     def export(self, path: str | os.PathLike) -> float:
         """Write the model as a program of `torch.export`, which torch alone loads and runs.
@@ -107,6 +129,7 @@ class Recommender:
         items: Iterable[Any] | None = None,
         users: Iterable[Any] | None = None,
         show_progress: bool | None = None,
+        trained_items_only: bool = False,
     ) -> pd.DataFrame:
         """The best items for each user, given what they did.
 
@@ -123,17 +146,20 @@ class Recommender:
             items: the only items to choose from; unknown ones are counted in a warning and skipped.
             users: whom to ask for, in this order; `None` means all of `histories`, in the order they appear.
             show_progress: whether to show a bar; `None` shows it on a terminal.
+            trained_items_only: leave out items without a training event, of which the model has learnt nothing: those
+                that occur only in the `.item` file, or only in validation and test data.
 
         Returns:
-            a block of at most k rows for each user asked, in the order asked: user, `rank` from 1, item, `score`.
-            Users and items are text.
+            a block of at most k rows for each user asked, in the order asked: user, `rank` from 1, item, `item_name` if
+            the recommender has names (the token of an item without one), `score`. Users and items are text. A user who
+            has had all items gets no row; a warning counts such users, and those who get fewer rows for that reason.
 
         Raises:
             InputError: a column is missing or holds something else; a user has no event with a known item; `k` is no
                 whole number above 0; no item is left to choose from.
         """
-        blocks = list(self.blocks(histories, k, at, exclude_seen, items, users, show_progress))
-        return pd.concat(blocks, ignore_index=True) if blocks else self._frame([], [], [], [])
+        blocks = list(self.blocks(histories, k, at, exclude_seen, items, users, show_progress, trained_items_only))
+        return pd.concat(blocks, ignore_index=True) if blocks else self._frame([], [], np.zeros(0, np.int64), [])
 
     def blocks(
         self,
@@ -144,28 +170,88 @@ class Recommender:
         items: Iterable[Any] | None = None,
         users: Iterable[Any] | None = None,
         show_progress: bool | None = None,
+        trained_items_only: bool = False,
     ) -> Iterator[pd.DataFrame]:
         """The same as `recommend`, some users at a time; what is wrong is said before the first of them."""
-        asked = self.reader.read(histories, users, at)
-        return self.blocks_of(asked, k, exclude_seen, items, show_progress)
+        requests = self.reader.read(histories, users, at)
+        return self.blocks_of(requests, k, exclude_seen, items, show_progress, trained_items_only)
 
     def blocks_of(
         self,
-        asked: Histories,
+        requests: Histories,
         k: int = 10,
         exclude_seen: bool = True,
         items: Iterable[Any] | None = None,
         show_progress: bool | None = None,
+        trained_items_only: bool = False,
     ) -> Iterator[pd.DataFrame]:
         """The same of requests that were read before."""
         if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
             raise InputError(f"k is {k!r}; it should be a whole number, at least 1.")
-        if not isinstance(exclude_seen, (bool, np.bool_)):
-            raise InputError(f"exclude_seen is {exclude_seen!r}; it should be True or False.")
-        return self._blocks(asked, int(k), bool(exclude_seen), self._candidates(items), show_progress)
+        exclude_seen = as_bool("exclude_seen", exclude_seen)
+        candidates = self._candidates(items, as_bool("trained_items_only", trained_items_only))
+        return self._blocks(requests, int(k), exclude_seen, candidates, show_progress)
+
+    def item_vectors(self, trained_items_only: bool = False) -> Vectors:
+        """A vector for each item, for an index of nearest neighbours by inner product.
+
+        The inner product of a user's vector and an item's is the score that `recommend` gives. Where the model adds a
+        bias of the item, as MEANTIME does, the last number of an item's vector is that bias, and that of a user's 1.
+
+        Args:
+            trained_items_only: leave out items without a training event, as `recommend` does.
+
+        Returns:
+            tokens [V] and vectors, float32 [V, D]: D is the model's hidden size, and one more with a bias.
+
+        Raises:
+            InputError: the model's score is no such product: BST, RecBole's models.
+        """
+        check_vectors(self.model)
+        ids = np.arange(1, len(self.items.tokens))
+        if as_bool("trained_items_only", trained_items_only):
+            ids = ids[self.trained_items()[ids]]
+        return item_vectors(self, ids)
+
+    def user_vectors(self, histories: pd.DataFrame, at: Any = None, users: Iterable[Any] | None = None) -> Vectors:
+        """A vector for each user at the time of their request, to ask an index of `item_vectors`.
+
+        Args:
+            histories, at, users: as for `recommend`.
+
+        Returns:
+            tokens of the users [n], in the order asked, and vectors, float32 [n, D].
+
+        Raises:
+            InputError: as for `recommend` and `item_vectors`.
+        """
+        check_vectors(self.model)
+        return user_vectors(self, self.reader.read(histories, users, at))
+
+    def trained_items(self) -> np.ndarray:
+        """Which items have training events, by id: bool [V + 1], False for the padding.
+
+        An item has one if it stands in the training part of the data as an event to predict or in a history.
+
+        Raises:
+            InputError: the checkpoint is of a version that did not store it.
+        """
+        trained = self.catalogue.trained_items
+        if trained is None:
+            raise InputError(
+                f"trained_items_only needs to know which items had training events, which this checkpoint does not "
+                f"hold; train {type(self.model).__name__} anew."
+            )
+        return trained.numpy()
 
     def explain(
-        self, histories: pd.DataFrame, user: Any, item: Any = None, at: Any = None, exclude_seen: bool = True
+        self,
+        histories: pd.DataFrame,
+        user: Any,
+        item: Any = None,
+        at: Any = None,
+        exclude_seen: bool = True,
+        trained_items_only: bool = False,
     ) -> Explanation:
         """Which past events carried a score, and which heads or kernels attended to them.
 
@@ -175,6 +261,7 @@ class Recommender:
             item: the item to explain; `None` means the best one.
             at: time of the request, as for `recommend`.
             exclude_seen: whether items of the user's own events have no rank.
+            trained_items_only: whether items without a training event have no rank.
 
         Returns:
             the score and rank, and a row for each event that the model read with its `effect`: the score minus the
@@ -184,7 +271,9 @@ class Recommender:
             InputError: what `recommend` refuses; the user is not in the histories, or has no event before the request;
                 the model does not know the item.
         """
-        return explain(self, histories, user, item, at, exclude_seen)
+        exclude_seen = as_bool("exclude_seen", exclude_seen)
+        trained_items_only = as_bool("trained_items_only", trained_items_only)
+        return explain(self, histories, user, item, at, exclude_seen, trained_items_only)
 
     def write_report(self, explanation: Explanation, path: str | os.PathLike) -> None:
         """Write an explanation as a page for the browser that needs no network, with the learning curves of the run.
@@ -199,11 +288,20 @@ class Recommender:
         with write_whole(os.fspath(path)) as file:
             file.write(page(explanation, None if self.path is None else read_run(self.path)).encode())
 
-    def _candidates(self, items: Iterable[Any] | None) -> torch.Tensor | slice:
+    def _candidates(self, items: Iterable[Any] | None, trained_items_only: bool) -> torch.Tensor | slice:
         """Ids to choose from, ascending."""
         everything = slice(1, len(self.items.tokens))
-        if items is None:
-            return everything
+        if items is None and (not trained_items_only or self.trained_items()[everything].all()):
+            return everything  # scored without a copy of the item table
+        ids = np.arange(1, len(self.items.tokens)) if items is None else self._ids_of(items)
+        if trained_items_only:
+            ids = ids[self.trained_items()[ids]]
+            if not len(ids):
+                raise InputError("trained_items_only leaves no item: none of them has a training event.")
+        return torch.from_numpy(ids)
+
+    def _ids_of(self, items: Iterable[Any]) -> np.ndarray:
+        """Ids of the given items that the model knows, ascending."""
         if isinstance(items, str) or not isinstance(items, Iterable):
             raise InputError(f"items is {items!r}; it should be a list of {self.item_field}.")
         tokens = as_text(list(items), self.item_field)
@@ -214,42 +312,59 @@ class Recommender:
         known = np.unique(ids[ids > 0])
         if not len(known):
             raise InputError("items holds no item that the model knows; there is nothing to choose from.")
-        return torch.from_numpy(known)
+        return known
 
     def _blocks(
-        self, asked: Histories, k: int, exclude_seen: bool, candidates: Any, show_progress: bool | None
+        self, requests: Histories, k: int, exclude_seen: bool, candidates: Any, show_progress: bool | None
     ) -> Iterator[pd.DataFrame]:
-        place = None
+        place, count = None, len(self.items.tokens) - 1
         if not isinstance(candidates, slice):
+            count = len(candidates)
             place = np.full(len(self.items.tokens), -1)
-            place[candidates.numpy()] = np.arange(len(candidates))
+            place[candidates.numpy()] = np.arange(count)
             candidates = candidates.to(self.config["device"])
         hide = None if show_progress is None else not show_progress
-        with tqdm(total=len(asked), desc="Recommend", unit="user", disable=hide) as bar:
-            for begin in range(0, len(asked), self.scorer.rows):
-                rows = slice(begin, min(begin + self.scorer.rows, len(asked)))
-                scores, ids = self._best(asked, rows, k, exclude_seen, candidates, place)
-                yield self._ranked(asked.users[rows], scores, ids)
+        found: list[np.ndarray] = []  # how many items each user gets
+        with tqdm(total=len(requests), desc="Recommend", unit="user", disable=hide) as bar:
+            for begin in range(0, len(requests), self.scorer.rows):
+                rows = slice(begin, min(begin + self.scorer.rows, len(requests)))
+                scores, ids = self._best(requests, rows, k, exclude_seen, candidates, place)
+                found.append((scores > -np.inf).sum(axis=1))
+                yield self._ranked(requests.users[rows], scores, ids)
                 bar.update(rows.stop - begin)
+        if found:
+            self._report_few(requests.users, np.concatenate(found), min(k, count))
+
+    def _report_few(self, users: np.ndarray, found: np.ndarray, expected: int) -> None:
+        """Count the users for whom too few items are left, since they have had the others, in a warning."""
+        for few, which, items in (
+            ("No recommendation", found == 0, "every item to choose from is"),
+            (f"Fewer than {expected} recommendations", (found > 0) & (found < expected), "the other items are"),
+        ):
+            if which.any():
+                names = listed(users[which])
+                getLogger().warning(f"{few} for {counted(which.sum(), 'user')}: {items} among their events ({names}).")
 
     @torch.inference_mode()
     def _best(
-        self, asked: Histories, rows: slice, k: int, exclude_seen: bool, candidates: Any, place: np.ndarray | None
+        self, requests: Histories, rows: slice, k: int, exclude_seen: bool, candidates: Any, place: np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray]:
         device, count = self.config["device"], rows.stop - rows.start
-        prepared = self.scorer.prepare(
-            self.request(asked.examples[rows].gather()),
-            {name: values[rows].to(device) for name, values in asked.given.items()},
-        )
+        prepared = self.prepare(requests, rows)
         barred = torch.zeros(2, 0, dtype=torch.int64, device=device)
         if exclude_seen:
-            first = asked.seen_first[rows.start : rows.stop + 1]
-            seen = asked.seen[first[0] : first[-1]]
+            first = requests.seen_first[rows.start : rows.stop + 1]
+            seen = requests.seen[first[0] : first[-1]]
             at = seen - 1 if place is None else place[seen]
             pairs = np.stack([np.repeat(np.arange(count), np.diff(first)), at])[:, at >= 0]
             barred = torch.from_numpy(pairs).to(device)
         scores, ids = best(self.scorer, prepared, candidates, k, (barred[0], barred[1]))
         return scores.cpu().numpy(), ids.cpu().numpy()
+
+    def prepare(self, requests: Histories, rows: slice) -> Any:
+        """What scores of any items start from, for some of the requests."""
+        given = {name: values[rows].to(self.config["device"]) for name, values in requests.given.items()}
+        return self.scorer.prepare(self.request(requests.examples[rows].gather()), given)
 
     def request(self, batch: Interaction) -> Interaction:
         """Gathered examples as the model takes them, on its device."""
@@ -260,13 +375,22 @@ class Recommender:
         if np.isnan(scores).any():
             raise FloatingPointError("the model's scores are not numbers: its training has diverged; train it anew.")
         row, column = np.nonzero(scores > -np.inf)
-        return self._frame(users[row], column + 1, self.items.tokens[ids[row, column]], scores[row, column])
+        return self._frame(users[row], column + 1, ids[row, column], scores[row, column])
 
-    def _frame(self, users: Any, ranks: Any, items: Any, scores: Any) -> pd.DataFrame:
+    def _frame(self, users: Any, ranks: Any, ids: np.ndarray, scores: Any) -> pd.DataFrame:
+        names = {} if self.item_names is None else {ITEM_NAME: pd.Series(self.item_names[ids], dtype=object)}
         return pd.DataFrame({
             self.user_field: pd.Series(users, dtype=object), "rank": pd.Series(ranks, dtype=np.int64),
-            self.item_field: pd.Series(items, dtype=object), "score": pd.Series(scores, dtype=np.float64),
+            self.item_field: pd.Series(self.items.tokens[ids], dtype=object), **names,
+            "score": pd.Series(scores, dtype=np.float64),
         })  # fmt: skip
+
+
+def as_bool(argument: str, value: Any) -> bool:
+    """The value of an argument that should be True or False; `InputError` if it is something else."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise InputError(f"{argument} is {value!r}; it should be True or False.")
+    return bool(value)
 
 
 def _rebuilt(config: Any, state: dict[str, Any], path: str | os.PathLike) -> tuple[Any, Catalogue]:

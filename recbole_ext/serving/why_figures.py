@@ -44,20 +44,20 @@ def signed(value: float) -> str:
 
 def described(found: Explanation) -> list[str]:
     """What a pointer shows of each event, [T]."""
+    columns = (found.events[name] for name in (found.item_field, "date", "seconds_before"))
     return [
-        f"<b>{label(item, 80)}</b><br>{moment(date)}<br>{ago(seconds)} before the request"
-        for item, date, seconds in zip(
-            found.events[found.item_field], found.events["date"], found.events["seconds_before"], strict=True
-        )
+        f"<b>{label(title, 80)}</b>{'' if title == token else f' [{label(token, 40)}]'}<br>{moment(date)}<br>"
+        f"{ago(seconds)} before the request"
+        for title, token, date, seconds in zip(found.event_titles, *columns, strict=True)
     ]
 
 
 def effects(found: Explanation, places: list[int]) -> Figure:
     """The effect of some events as bars with their names and dates, the first on top."""
     rows = found.events.iloc[places]
+    titles = found.event_titles
     names = [
-        f"{label(item, 28)}  <i>{day(date)}</i>"
-        for item, date in zip(rows[found.item_field], rows["date"], strict=True)
+        f"{label(titles[place], 28)}  <i>{day(date)}</i>" for place, date in zip(places, rows["date"], strict=True)
     ]
     texts = described(found)
     trace = {
@@ -115,7 +115,7 @@ def _events_at(found: Explanation, behind: str) -> Figure:
         if behind:  # the newest date would stand where that slot's name does
             ticks = {name: values[:-1] for name, values in ticks.items()}
     else:
-        names = [label(item, 16) for item in found.events[found.item_field]]
+        names = [label(title, 16) for title in found.event_titles]
         ticks = {"tickvals": list(range(len(names))), "ticktext": names}
     if behind:
         last = ([len(found.events)], [BEHIND[behind]])

@@ -4,6 +4,7 @@ from typing import Any
 
 import pandas as pd
 
+from recbole_ext.data.item_names import ITEM_NAME
 from recbole_ext.page import Figure, document, number, section, text
 from recbole_ext.serving import why_figures as figures
 from recbole_ext.serving.explanation import Explanation
@@ -37,16 +38,20 @@ def page(found: Explanation, run: TrainingRun | None) -> str:
 
 def headline(found: Explanation) -> str:
     """What the page answers."""
+    item = _cut(f"item {found.item}" if found.title == found.item else found.title, 120)
     if found.rank is not None and found.rank <= RECOMMENDED:
-        return f"Why item {found.item} was recommended to user {found.user}"
-    return f"Why item {found.item} scores as it does for user {found.user}"
+        return f"Why {item} was recommended to user {found.user}"
+    return f"Why {item} scores as it does for user {found.user}"
 
 
 def _where_it_stands(found: Explanation) -> str:
     if found.rank is None:
-        place = f"Not ranked: the user has had this item, and {found.candidates:,} others are ranked"
+        why = "this item has no training event" if found.not_ranked == "untrained" else "the user has had this item"
+        place = f"Not ranked: {why}, and {found.candidates:,} others are ranked"
     else:
         place = f"Rank {found.rank:,} of {found.candidates:,} items"
+    if found.title != found.item:
+        place = f"Item {found.item}. {place}"
     kind = "Probability" if found.model == "BST" else "Score"
     dates = found.events["date"]
     return (
@@ -59,9 +64,8 @@ def _where_it_stands(found: Explanation) -> str:
 def _in_words(found: Explanation) -> str:
     effect = found.events["effect"]
     if effect.isna().all():
-        item, date = found.events[found.item_field].iloc[0], found.events["date"].iloc[0]
-        told = f"The only past event is <b>{text(item)}</b> ({text(figures.moment(date))}): everything rests on it."
-        return f"<p>{told}</p>"
+        title, date = text(_cut(found.event_titles[0])), text(figures.moment(found.events["date"].iloc[0]))
+        return f"<p>The only past event is <b>{title}</b> ({date}): everything rests on it.</p>"
     order = effect.sort_values(kind="stable")
     lines = []
     for words, sign, places in (("For it", 1, order.index[::-1]), ("Against it", -1, order.index)):
@@ -74,7 +78,7 @@ def _in_words(found: Explanation) -> str:
 def _event(found: Explanation, place: int) -> str:
     row = found.events.loc[place]
     when = f"{figures.ago(row['seconds_before'])} before, {figures.signed(row['effect'])}"
-    return f"<b>{text(_cut(row[found.item_field]))}</b> ({text(when)})"
+    return f"<b>{text(_cut(found.event_titles[place]))}</b> ({text(when)})"
 
 
 def _cut(token: Any, longest: int = 60) -> str:
@@ -135,12 +139,11 @@ def _interests(found: Explanation, drawn: dict[str, Figure]) -> list[str]:
         "The model sums the history up in a few interests. Left, how much of each the newest event asks for, the most "
         "used on top; right, which events form it."
     )
+    titles = found.event_titles
     rows: list[list[Any]] = []
     for interest, row in figures.interest_shares(found).iterrows():
         order = pd.Series(row["values"]).sort_values(ascending=False, kind="stable").index[:TOLD]
-        told = ", ".join(
-            f"{_cut(found.events[found.item_field].iloc[place], 30)} ({row['values'][place]:.0%})" for place in order
-        )
+        told = ", ".join(f"{_cut(titles[place], 30)} ({row['values'][place]:.0%})" for place in order)
         rows.append([interest, f"{row['use']:.1%}", told])
     return [
         section("interests", "Interests", what),
@@ -150,10 +153,11 @@ def _interests(found: Explanation, drawn: dict[str, Figure]) -> list[str]:
 
 def _events(found: Explanation) -> str:
     heads = found.heads
-    names = ["date (UTC)", found.item_field, "before the request", "effect"]
+    items = [name for name in (found.item_field, ITEM_NAME) if name in found.events]
+    names = ["date (UTC)", *items, "before the request", "effect"]
     names += [figures.head_name(1, name.removeprefix("attention_"), 1) for name in heads]
     rows = [
-        [figures.moment(row["date"]).removesuffix(" UTC"), _cut(row[found.item_field]),
+        [figures.moment(row["date"]).removesuffix(" UTC"), *(_cut(row[name]) for name in items),
          figures.ago(row["seconds_before"]), figures.signed(row["effect"]), *(f"{row[name]:.1%}" for name in heads)]
         for _, row in found.events.iloc[::-1].iterrows()
     ]  # fmt: skip
