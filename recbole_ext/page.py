@@ -97,7 +97,8 @@ def label(value: Any, longest: int | None = None) -> str:
     shown = str(value)
     if longest is not None and len(shown) > longest:
         shown = shown[: longest - 1] + "\u2026"
-    return html.escape(shown, quote=False)  # plotly does not know the names of quotes
+    shown = html.escape(shown, quote=False)  # plotly does not know the names of quotes
+    return shown.replace("$", "&#36;")  # the page replaces `$name$` by a colour
 
 
 def layout(x: str, y: str, **more: Any) -> Figure:

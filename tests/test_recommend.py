@@ -105,6 +105,15 @@ def test_a_line_for_each_user_in_jsonl_and_options(call, model, events, monkeypa
     assert lines[0]["score"] == pytest.approx(list(expected["score"]))
 
 
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+def test_users_who_have_had_everything_are_counted(call, model, suffix, caplog):
+    rows = [(user, f"i{place}", 1.6e9 + place) for user, count in (("a", 20), ("b", 3)) for place in range(count)]
+    pd.DataFrame(rows, columns=NAMES).to_csv("new.csv", index=False)
+    status, out, _ = call(checkpoint=model(), histories="new.csv", k=2, out=f"recs.{suffix}")
+    assert (status, out) == (0, "2 recommendations for 1 user: " + os.path.abspath(f"recs.{suffix}") + "\n")
+    assert "No recommendation for 1 user: every item to choose from is among their events ('a')." in caplog.text
+
+
 def test_dates_as_text_are_times(call, model, events):
     write(events, "numbers.csv")
     dates = pd.to_datetime(events["timestamp"], unit="s").dt.strftime("%Y-%m-%dT%H:%M:%S")

@@ -325,6 +325,31 @@ def test_no_events_give_no_rows(recommender, histories):
     assert len(found) == 0
 
 
+@pytest.mark.parametrize(
+    ("options", "warnings"),
+    [
+        ({"k": 3}, ["No recommendation for 2 users: every item to choose from is among their events ('all', 'too').",
+                    "Fewer than 3 recommendations for 1 user: the other items are among their events ('most')."]),
+        ({"k": 2}, ["No recommendation for 2 users: every item to choose from is among their events ('all', 'too')."]),
+        ({"k": 9, "users": ["some"]}, []), ({"k": 3, "exclude_seen": False}, []), ({"k": 40, "users": ["some"]}, [
+            "Fewer than 20 recommendations for 1 user: the other items are among their events ('some')."]),
+        ({"k": 5, "users": ["some"], "items": ["i0", "i7"]}, [
+            "Fewer than 2 recommendations for 1 user: the other items are among their events ('some')."]),
+        ({"users": ["some"], "items": ["i0"]}, [
+            "No recommendation for 1 user: every item to choose from is among their events ('some')."]),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("rows", [1, 256])
+def test_users_who_have_had_the_items_are_counted(recommender, options, warnings, rows, caplog):
+    recommender.scorer.rows = rows
+    counts = {"all": 20, "some": 4, "most": 18, "too": 20}
+    events = [(user, f"i{place}", 1.6e9 + place) for user, count in counts.items() for place in range(count)]
+    caplog.clear()
+    found = recommender.recommend(frame(events), **options)
+    assert [record.getMessage() for record in caplog.records] == warnings
+    assert ("all" in set(found["user_id"])) == (options.get("exclude_seen") is False)
+
+
 # ---------------------------------------------------------------- loading
 
 

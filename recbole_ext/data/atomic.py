@@ -155,12 +155,6 @@ def _text(path: str, encoding: str) -> bytes:
     return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in data else data
 
 
-def column_types(path: str, separator: str, encoding: str = "utf-8") -> dict[str, FeatureType]:
-    """Names and types of the columns of an atomic file, in file order; `InputError` if it cannot be read."""
-    first = _text(path, encoding).partition(b"\n")[0].decode()
-    return _header(path, first.split(separator), separator)
-
-
 def _header(path: str, words: list[str], separator: str) -> dict[str, FeatureType]:
     """Names and types of the columns, in file order."""
     types: dict[str, FeatureType] = {}

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from recbole_ext.data.atomic import column_types, read_atomic
+from recbole_ext.data.atomic import read_atomic
 from recbole_ext.errors import InputError
 from recbole_ext.wording import counted
 
@@ -35,16 +35,14 @@ def names_in_item_file(path: str, item_field: str, column: str, config: Any) -> 
     """
     if not os.path.isfile(path):
         raise InputError(f"item_names is '{column}', a column of the .item file, but there is no file {path}.")
-    separator, encoding = config["field_separator"], config["encoding"] or "utf-8"
-    others = [name for name in column_types(path, separator, encoding) if name != item_field]
-    if column not in others:
-        raise InputError(f"item_names is '{column}'; it should be one of the columns of {path}: {', '.join(others)}.")
-    wanted = [item_field, column]
-    table = read_atomic(path, separator, config["seq_separator"], encoding, wanted, as_text=[column])
+    separators, wanted = (config["field_separator"], config["seq_separator"]), [item_field, column]
+    try:
+        table = read_atomic(path, *separators, config["encoding"] or "utf-8", wanted, as_text=[column])
+    except InputError as error:
+        raise InputError(f"item_names is '{column}', but {error}") from error
     named = table.frame.dropna()
-    table.refuse(
-        table.frame.index.isin(_second_names(named, item_field)), column, "the item has another name in an earlier line"
-    )
+    second = _second_names(named, item_field)
+    table.refuse(table.frame.index.isin(second), column, "the item has another name in an earlier line")
     return dict(zip(named[item_field], named[column], strict=True))
 
 
@@ -163,16 +161,24 @@ def resolve_item_names(value: Any, stored: dict[str, Any] | None, tokens: Collec
     if stored is not None and (value is None or (isinstance(value, str) and value == column)):
         return _filled(stored["names"], tokens)
     if isinstance(value, (Mapping, pd.Series)):
-        names = {str(item): str(name) for item, name in value.items() if not pd.isna(name) and str(name).strip()}
-        source = "item_names"
+        names, source = _texts(value), "item_names"
     elif isinstance(value, (str, os.PathLike)) and os.path.isfile(os.path.expanduser(value)):
         source = os.path.expanduser(os.fspath(value))
         names = names_in_file(source)
     else:
         held = f"'{column}', the column of names in the checkpoint" if column else "a mapping"
-        raise InputError(f"item_names is {value!r}; it should be a file with two columns, items and names, or {held}.")
+        given = repr(value) if np.ndim(value) == 0 else f"a {type(value).__name__}"
+        raise InputError(f"item_names is {given}; it should be a file with two columns, items and names, or {held}.")
     check_names(names, list(tokens)[1:], source)
     return _filled([names.get(token, "") for token in tokens], tokens)
+
+
+def _texts(value: Mapping[Any, Any] | pd.Series) -> dict[str, str]:
+    names = {str(item): name for item, name in value.items() if not (np.ndim(name) == 0 and pd.isna(name))}
+    for item, name in names.items():
+        if not isinstance(name, str):
+            raise InputError(f"item_names has {name!r} for item '{item}'; a name should be text.")
+    return {item: name for item, name in names.items() if name.strip()}
 
 
 def _filled(names: Sequence[str], tokens: Collection[str]) -> np.ndarray:
