@@ -63,7 +63,7 @@ class Fuzzer:
                 new = finding.key not in self.findings
                 if new:
                     print(f"{self.name}: {finding.key}", file=sys.stderr, flush=True)
-                if new or len(repr(case)) < len(self.findings[finding.key][0]):
+                if new or finding.key == sought or len(repr(case)) < len(self.findings[finding.key][0]):
                     self.findings[finding.key] = repr(case), finding.detail
                 if sought is None and new:
                     sought, end = finding.key, time.monotonic() + SHRINKING
