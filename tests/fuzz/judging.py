@@ -5,6 +5,7 @@ import io
 import os
 import random
 import re
+import signal
 import tempfile
 import traceback
 import warnings
@@ -113,6 +114,22 @@ def _tail() -> str:
 
 
 @contextlib.contextmanager
+def limited(seconds: float) -> Iterator[None]:
+    """A finding instead of a case without end; the seconds are those of this process, however busy the machine is."""
+
+    def end(*_: Any) -> None:
+        raise Finding("no end", f"after {seconds:g} s of computing")
+
+    before = signal.signal(signal.SIGVTALRM, end)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
+@contextlib.contextmanager
 def workspace() -> Iterator[Path]:
     """A temporary working directory, without what makes a run slow or its outcome depend on the one before."""
     before, states = os.getcwd(), (random.getstate(), np.random.get_state(), torch.get_rng_state())
@@ -120,6 +137,7 @@ def workspace() -> Iterator[Path]:
         tempfile.TemporaryDirectory(prefix="fuzz", ignore_cleanup_errors=True) as folder,
         mock.patch("recbole_ext.quick_start.get_environment") as environment,  # RecBole measures for a second
         warnings.catch_warnings(),
+        limited(60),
     ):
         warnings.filterwarnings("ignore", category=FutureWarning)
         warnings.filterwarnings("error", module="recbole_ext")

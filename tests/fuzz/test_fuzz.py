@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from recbole_ext import InputError
 from tests.fuzz.__main__ import PARTS, Fuzzer, report
-from tests.fuzz.judging import Finding, attempt
+from tests.fuzz.judging import Finding, attempt, limited
 
 EXAMPLES = {"data": 80, "histories": 50, "keys": 50, "checkpoints": 40}
 
@@ -45,6 +45,12 @@ def test_anything_else_is_a_finding(error, key):
     with pytest.raises(Finding) as finding:
         attempt(fail, ["toy"])
     assert finding.value.key == key
+
+
+def test_a_case_without_end_is_a_finding():
+    with pytest.raises(Finding, match="no end"), limited(0.1):
+        while True:
+            pass
 
 
 def test_a_finding_is_reported_once_with_its_smallest_example(monkeypatch, capsys):
