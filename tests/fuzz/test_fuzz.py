@@ -48,9 +48,13 @@ def test_anything_else_is_a_finding(error, key):
 
 
 def test_a_case_without_end_is_a_finding():
-    with pytest.raises(Finding, match="no end"), limited(0.1):
+    @limited(0.1)
+    def endless():
         while True:
             pass
+
+    with pytest.raises(Finding, match="no end"):
+        endless()
 
 
 def test_a_finding_is_reported_once_with_its_smallest_example(monkeypatch, capsys):
