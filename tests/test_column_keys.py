@@ -84,6 +84,7 @@ def test_a_column_that_is_missing_is_named_with_its_key_and_the_columns_there_ar
         ("SASRec", {"discretization": {"price": {"method": "LD"}}}, "which numerical_features does not"),
         ("SASRec", {"discretization": {"price": {"method": "ED"}}, "numerical_features": ["price"]},
          "without a bucket"),
+        ("SASRec", {"discretization": {"price": {}}, "numerical_features": ["price"]}, "gives 'price' no method"),
         ("SASRec", {"discretization": {"price": None}}, "key 'discretization.price' is None; it should be a mapping"),
         ("SASRec", {"normalize_field": ["price"], "normalize_all": True}, "leave one of them out"),
         ("SASRec", {"additional_feat_suffix": ["emb"]}, "additional_feat_suffix names 'emb', but there is no file"),

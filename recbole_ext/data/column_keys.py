@@ -98,6 +98,8 @@ def _check_together(config: Any, files: "_Files") -> None:
     for name, how in (config["discretization"] or {}).items():
         if name not in config["numerical_features"]:
             raise InputError(f"discretization names '{name}', which numerical_features does not; add it there.")
+        if "method" not in how:
+            raise InputError(f"discretization gives '{name}' no method; it should be ED, with a bucket, or LD.")
         if how["method"] == "ED" and "bucket" not in how:
             raise InputError(f"discretization gives '{name}' the method ED without a bucket, their number; add it.")
     for name in config["selected_features"] or ():
