@@ -146,11 +146,16 @@ class PlainCheckpoints:
 
         Returns:
             the metrics as plain numbers, or None without data.
+
+        Raises:
+            InputError: a metric needs counts of the training data, which a trainer has after `fit` only.
         """
         if eval_data and load_best_model:
             path = model_file or self.saved_model_file
             checkpoint.load_weights(self.model, checkpoint.load(path, self.device), path)
             getLogger().info(f"Loading model structure and parameters from {path}")
+        if eval_data:
+            self.eval_collector.check_training_data()
         self.history = History(eval_data._dataset, self.config) if eval_data and self._excludes() else None
         sampled = any(mode[:3] in ("uni", "pop") for mode in self.config["eval_args"]["mode"].values())
         with _own_draws(self.config["seed"]) if sampled else contextlib.nullcontext():

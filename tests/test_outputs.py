@@ -21,7 +21,7 @@ CASES = [
     (["export", "--checkpoint=a.pt2", "--out=a.pt2"], "--out is 'a.pt2', which would overwrite the file of --check"),
     (["--model=Pop", "--config_files=keys.yaml", "--json=keys.yaml"], "of --config_files (keys.yaml)"),
     (["--resume=a.pth", "--json=a.pth"], "--json is 'a.pth', which would overwrite the file of --resume"),
-    (["--model=Pop", "--json=new.csv", "--per_user=new.csv"], "--per_user is 'new.csv', which is the same file as that"),
+    (["--model=Pop", "--json=new.csv", "--per_user=new.csv"], "--per_user is 'new.csv', which is the same file as"),
     (["--model=Pop", "--config_files=in.csv", "--per_user=in.csv"], "--per_user is 'in.csv', which would overwrite"),
     (["--model=Pop", "--json=toy.inter"], "--json is 'toy.inter', but .inter files hold data of RecBole"),
     (["tune", "--model=Pop", "--space=keys.yaml", "--json=keys.yaml"], "would overwrite the file of --space"),
