@@ -153,7 +153,7 @@ class PlainCheckpoints:
             the metrics as plain numbers, or None without data.
 
         Raises:
-            InputError: labels are measured, and the data have none.
+            InputError: labels are measured, and the data have none; a metric needs counts of the training data, which a trainer has after `fit` only.
         """
         if eval_data:
             check_label_column(self.config, eval_data._dataset)
@@ -161,6 +161,8 @@ class PlainCheckpoints:
             path = model_file or self.saved_model_file
             checkpoint.load_weights(self.model, checkpoint.load(path, self.device), path)
             getLogger().info(f"Loading model structure and parameters from {path}")
+        if eval_data:
+            self.eval_collector.check_training_data()
         self.history = History(eval_data._dataset, self.config) if eval_data and self._excludes() else None
         result = super().evaluate(eval_data, load_best_model=False, show_progress=show_progress)
         return result and type(result)((name, float(value)) for name, value in result.items())

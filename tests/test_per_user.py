@@ -118,9 +118,12 @@ def test_rows_are_those_of_the_user_they_name(run):
 def test_python_gets_them_from_a_checkpoint(run):
     result = run(file=None)
     assert result["per_user"] is None
-    config, model, _, _, valid, test = load_data_and_model(result["checkpoint"])
+    config, model, _, train, _, test = load_data_and_model(result["checkpoint"])
     assert not model.training
     trainer = get_trainer(config)(config, model)
+    with pytest.raises(InputError, match="ItemCoverage needs counts of the training data; call trainer.eval_collector"):
+        trainer.evaluate(test, load_best_model=False)
+    trainer.eval_collector.data_collect(train)
     measured, users = trainer.evaluate_per_user(test, load_best_model=False)
     assert measured == result["test_result"] == trainer.evaluate(test, load_best_model=False)
     assert users["ndcg@5"].mean() == pytest.approx(measured["ndcg@5"])
@@ -130,7 +133,7 @@ def test_python_gets_them_from_a_checkpoint(run):
 
 @pytest.mark.skipif(importlib.util.find_spec("pyarrow") is None, reason="pyarrow is not installed")
 def test_parquet_holds_the_same_as_csv(run):
-    first = run(file="users.parquet")
+    first = run(file="users.parquet", metrics=["NDCG"])
     config, model, *_, test = load_data_and_model(first["checkpoint"])
     _, users = get_trainer(config)(config, model).evaluate_per_user(test, load_best_model=False)
     pd.testing.assert_frame_equal(pd.read_parquet("users.parquet"), users)

@@ -1,9 +1,12 @@
 """What metrics need of a run, collected by RecBole, for metrics that need counts of the training data or users too."""
 
 import torch
-from recbole.evaluator import Collector
+from recbole.evaluator import Collector, metric_information
 
+from recbole_ext.errors import InputError
 from recbole_ext.evaluation.gauc import measures_labels
+
+OF_TRAINING = ("data.num_items", "data.num_users", "data.count_items", "data.count_users")
 
 
 class CountingCollector(Collector):
@@ -26,6 +29,16 @@ class CountingCollector(Collector):
         if self.of_users:
             for need, value in (("rec.meanrank", False), ("rec.score", True), ("data.label", True)):
                 setattr(self.register, need, value)
+
+    def check_training_data(self) -> None:
+        """Refuse metrics that need the training data where `data_collect` was not given it."""
+        missing = [need for need in OF_TRAINING if self.register.need(need) and need not in self.data_struct]
+        if missing:
+            names = [metric for metric in self.config["metrics"] if missing[0] in metric_information[metric.lower()]]
+            raise InputError(
+                f"{names[0]} needs counts of the training data; call trainer.eval_collector.data_collect(train_data) "
+                f"before trainer.evaluate."
+            )
 
     def eval_batch_collect(self, scores_tensor, interaction, positive_u, positive_i):
         super().eval_batch_collect(scores_tensor, interaction, positive_u, positive_i)

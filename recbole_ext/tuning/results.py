@@ -62,10 +62,11 @@ def finish(plan: "Plan", journal: Journal) -> dict[str, Any]:
 def _test(plan: "Plan", checkpoint: str) -> tuple[Any, dict[str, float]]:
     """Evaluate the checkpoint on the test data."""
     own = None if isinstance(plan.model, str) else plan.model
-    config, network, _, _, _, test_data = load_data_and_model(
+    config, network, _, train_data, _, test_data = load_data_and_model(
         checkpoint, None, own, {"use_gpu": plan.config["use_gpu"]}
     )
     trainer = get_trainer(config)(config, network)
+    trainer.eval_collector.data_collect(train_data)  # for metrics that need its counts
     found = trainer.evaluate(test_data, load_best_model=False, show_progress=config["show_progress"])
     trainer.tensorboard.close()  # RecBole begins a record of the training; there is none
     shutil.rmtree(trainer.tensorboard.log_dir, ignore_errors=True)
