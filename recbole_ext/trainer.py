@@ -1,17 +1,13 @@
 """RecBole's trainers with checkpoints that are plain, whole and self-contained."""
 
-import contextlib
 import math
 import os
-import random
 import secrets
 from collections import OrderedDict
-from collections.abc import Iterator
 from functools import cache
 from logging import getLogger
 from typing import Any
 
-import numpy as np
 import recbole.utils
 import torch
 from recbole.utils import ModelType
@@ -136,7 +132,7 @@ class PlainCheckpoints:
     def evaluate(self, eval_data, load_best_model=True, model_file=None, show_progress=False):
         """RecBole's evaluation, of the best model in a checkpoint of ours or of the model as it is.
 
-        Sampled candidates (`mode: uniN` and `popN`) are the same each time, in every epoch and after loading.
+        Loaders of `data_preparation` draw the same candidates (`mode: uniN` and `popN`) on every pass.
 
         Returns:
             the metrics as plain numbers, or None without data.
@@ -146,9 +142,7 @@ class PlainCheckpoints:
             checkpoint.load_weights(self.model, checkpoint.load(path, self.device), path)
             getLogger().info(f"Loading model structure and parameters from {path}")
         self.history = History(eval_data._dataset, self.config) if eval_data and self._excludes() else None
-        sampled = any(mode[:3] in ("uni", "pop") for mode in self.config["eval_args"]["mode"].values())
-        with _own_draws(self.config["seed"]) if sampled else contextlib.nullcontext():
-            result = super().evaluate(eval_data, load_best_model=False, show_progress=show_progress)
+        result = super().evaluate(eval_data, load_best_model=False, show_progress=show_progress)
         return result and type(result)((name, float(value)) for name, value in result.items())
 
     def _excludes(self) -> bool:
@@ -254,21 +248,6 @@ def _with_numbers(batch: tuple) -> tuple:
     if torch.isnan(batch[1]).any():
         raise FloatingPointError("the model's scores are not numbers: training has diverged; lower learning_rate.")
     return batch
-
-
-@contextlib.contextmanager
-def _own_draws(seed: int) -> Iterator[None]:
-    """Draw the same random numbers each time, and leave those of the training as they would have been."""
-    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    random.seed(seed)
-    np.random.seed(seed)
-    torch.default_generator.manual_seed(seed)
-    try:
-        yield
-    finally:
-        random.setstate(states[0])
-        np.random.set_state(states[1])
-        torch.set_rng_state(states[2])
 
 
 def _other_state(model: Any) -> dict[str, Any]:

@@ -26,6 +26,11 @@ def settle_negative_sampling(final: dict[str, Any], given: set[str], model_class
         value = None
     if value is not None and value.get("dynamic") and not value.get("candidate_num"):
         raise InputError(f"{KEY} is dynamic without candidates to choose from; give it candidate_num, e.g. 10.")
+    if value is not None and value.get("dynamic") and final.get("worker"):
+        raise InputError(
+            f"worker is {final['worker']}, but {KEY} is dynamic, which asks the model for the hardest candidates, and "
+            f"worker processes have no model that learns; set worker to 0."
+        )
     if model_class.type == ModelType.SEQUENTIAL:
         if KEY not in given:
             states_input = getattr(model_class, "input_type", None) is not None

@@ -14,6 +14,7 @@ from recbole_ext.config.checks import check_catalogue, limit_eval_batch
 from recbole_ext.data.download import download
 from recbole_ext.data.event_log import EventLogDataset
 from recbole_ext.data.presplit import PreSplitDataset
+from recbole_ext.data.seeded_loader import seeded
 from recbole_ext.errors import InputError
 
 __all__ = ["EventLogDataset", "create_dataset", "data_preparation"]
@@ -62,11 +63,15 @@ def fit_evaluation(config, dataset) -> None:
 def data_preparation(config, dataset):
     """RecBole's `data_preparation`: training, validation and test loaders, as `eval_args` says.
 
+    Whatever they draw (negatives, masks, candidates) depends on `seed` and not on `worker`. The candidates of an
+    evaluation are the same on every pass.
+
     Raises:
         InputError: the data cannot be split or sampled from in that way.
     """
     with _no_pickles(config):
         loaders = recbole.data.data_preparation(config, dataset)
+    loaders = tuple(seeded(loader, number > 0) for number, loader in enumerate(loaders))
     for loader in loaders:
         _check_draws(getattr(loader, "_sampler", None))
     if {"AUC", "GAUC"} & set(config["metrics"]):
