@@ -75,10 +75,7 @@ def run_recbole(
     trainer = get_trainer(config)(config, network)
     if resume is not None:
         trainer.resume_checkpoint(resume)
-    logger.info(
-        f"Training: at most {config['epochs']} epochs; ends after {config['stopping_step']} evaluations in a row "
-        f"without a better {config['valid_metric']}"
-    )
+    logger.info(_course(config, bool(valid_data)))
     score, valid_result = trainer.fit(train_data, valid_data, saved=saved, show_progress=config["show_progress"])
     test_result = trainer.evaluate(test_data, load_best_model=saved, show_progress=config["show_progress"])
     trainer.tensorboard.close()
@@ -97,6 +94,16 @@ def run_recbole(
     if queue is not None:
         queue.put(result)
     return result
+
+
+def _course(config: Config, validates: bool) -> str:
+    """How long training goes on, for the log."""
+    if not validates or not config["eval_step"]:
+        return f"Training: {config['epochs']} epochs without validation; the last one is tested"
+    return (
+        f"Training: at most {config['epochs']} epochs; ends after {config['stopping_step']} evaluations in a row "
+        f"without a better {config['valid_metric']}"
+    )
 
 
 def _config_to_resume(resume, model, dataset, files, config_dict, argv, saved) -> Config:

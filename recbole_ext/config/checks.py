@@ -1,6 +1,7 @@
 """Contradictions between keys, found before anything is read or trained."""
 
 import importlib.util
+import re
 from logging import getLogger
 from typing import Any
 
@@ -49,6 +50,23 @@ def check_history(final: dict[str, Any], model_class: Any) -> None:
         return
     if least < able:
         raise InputError(f"min_history is {least}, but {final['model']} needs a history: give {able} or more.")
+
+
+def check_files(final: dict[str, Any]) -> None:
+    """Files that are split already are two or three."""
+    files = final["benchmark_filename"]
+    if files is None:
+        return
+    if len(files) not in (2, 3):
+        raise InputError(
+            f"benchmark_filename is {files}; it should be a list of three, e.g. [train, valid, test], or of two "
+            f"without validation, e.g. [train, test]."
+        )
+    if len(files) == 2 and re.match("val|dev", files[1], re.IGNORECASE):
+        raise InputError(
+            f"benchmark_filename is {files}, and of two files the second is the test; to train without a test, add a "
+            f"third file that holds a header only."
+        )
 
 
 def is_of_labels(metric: str, modes: set[str]) -> bool:

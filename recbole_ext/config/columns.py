@@ -26,6 +26,10 @@ def settle_columns(final: dict[str, Any], given: set[str], model_class: Any) -> 
     if model_class.type == ModelType.SEQUENTIAL:
         needed = {final.get(key) or "": key for key in FIELDS}
         _check_events(final, needed)
+    elif _splits_in_order_of_time(final):
+        if not final.get("TIME_FIELD"):
+            raise InputError("TIME_FIELD is empty, but eval_args splits in order of time; name the column of times.")
+        needed = {final["TIME_FIELD"]: "TIME_FIELD"}
     columns = final.get("load_col")
     if columns is None:  # everything is read
         return
@@ -41,6 +45,8 @@ def settle_columns(final: dict[str, Any], given: set[str], model_class: Any) -> 
     missing = {name: key for name, key in needed.items() if name not in here}
     missing |= {name: key for key in NAMING for name in final.get(key) or [] if name not in anywhere and not unknown}
     if "load_col" not in given:
+        if model_class.type != ModelType.SEQUENTIAL:
+            _hide(final, missing.keys() & needed.keys())
         if here == ["user_id", "item_id"]:  # RecBole's default, whatever the columns are called here
             here = [final["USER_ID_FIELD"], final["ITEM_ID_FIELD"]]
         columns["inter"] = list(dict.fromkeys([*here, *missing]))
@@ -50,6 +56,19 @@ def settle_columns(final: dict[str, Any], given: set[str], model_class: Any) -> 
         if near and key not in FIELDS:
             raise InputError(f"{key} names '{name}', which load_col does not list; did you mean '{near}'?")
         raise InputError(f"load_col lists {here} for the .inter file, without '{name}', which {key} names; add it.")
+
+
+def _splits_in_order_of_time(final: dict[str, Any]) -> bool:
+    eval_args = final["eval_args"]
+    split = eval_args.get("split") or {}
+    return not final.get("benchmark_filename") and (eval_args.get("order") == "TO" or bool({"TS", "date"} & set(split)))
+
+
+def _hide(final: dict[str, Any], names: set[str]) -> None:
+    """Keep columns that only the split reads from models that take every column for a feature."""
+    if names:
+        unused = dict(final.get("unused_col") or {})
+        final["unused_col"] = {**unused, "inter": list(dict.fromkeys([*(unused.get("inter") or []), *sorted(names)]))}
 
 
 def _check_events(final: dict[str, Any], needed: dict[str, str]) -> None:

@@ -187,6 +187,7 @@ class Config(RecBoleConfig):
         final["metrics"] = metrics
         checks.check_transform(final, self.model_class)
         checks.check_history(final, self.model_class)
+        checks.check_files(final)
         final["data_path"] = self._find_data(data_path)
         final["checkpoint_dir"] = absolute(final["checkpoint_dir"], "checkpoint_dir")
         if final["MODEL_TYPE"] == ModelType.SEQUENTIAL and final["eval_args"]["order"] != "TO":

@@ -9,7 +9,10 @@ import os
 import re
 import sys
 from dataclasses import dataclass, field
+from datetime import date
 from typing import Any
+
+import pandas as pd
 
 MOST = 10**18  # below what 64 bits hold
 
@@ -66,6 +69,46 @@ class Number(Kind):
 
 def whole(interval: str = "(-inf, inf)") -> Number:
     return Number(interval, whole=True)
+
+
+class Moment(Kind):
+    """A number in the unit of the file's times, or a date with or without a time of day; returned as ISO 8601 text."""
+
+    PATTERN = r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?( ?(Z|[-+]\d\d:?\d\d))?)?"
+    wanted = "a date such as '1998-03-01' or '1998-03-01 12:00+01:00', or a number in the unit of the file"
+
+    def fit(self, value: Any) -> str | float:
+        text = str(value).strip() if isinstance(value, (str, date)) else None
+        if text is None:
+            try:
+                return Number().fit(value)
+            except Misfit:
+                raise Misfit(value, self.wanted) from None
+        try:
+            if not re.fullmatch(self.PATTERN, text):
+                raise ValueError(text)
+            pd.Timestamp(text).as_unit("ns")  # a day that there is, in the years that nanoseconds reach
+        except ValueError:
+            raise Misfit(value, self.wanted) from None
+        return text
+
+
+class TwoMoments(Kind):
+    """Two dates, or two numbers, of which the second is later."""
+
+    wanted = "a list of two dates or of two numbers, the later one last"
+
+    def fit(self, value: Any) -> list[str] | list[float]:
+        if not isinstance(value, (list, tuple)) or len(value) != 2:
+            raise Misfit(value, self.wanted)
+        first, last = (Moment().fit(member) for member in value)
+        if isinstance(first, str) and isinstance(last, str):
+            in_order = pd.to_datetime(first, utc=True) < pd.to_datetime(last, utc=True)
+        else:
+            in_order = type(first) is not str and type(last) is not str and first < last
+        if not in_order:
+            raise Misfit(value, self.wanted)
+        return [first, last]
 
 
 class Truth(Kind):

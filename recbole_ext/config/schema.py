@@ -19,6 +19,7 @@ from recbole_ext.config.kinds import (
     OneOf,
     Text,
     Truth,
+    TwoMoments,
     whole,
 )  # fmt: skip
 from recbole_ext.errors import InputError
@@ -66,6 +67,7 @@ KINDS: dict[str, Kind] = {
     "eval_args": Mapping({
         "split": Mapping({
             "RS": ratios, "TS": ratios, "LS": OneOf("valid_and_test", "valid_only", "test_only"),
+            "date": TwoMoments(),
         }, single=True),
         "group_by": Maybe(OneOf("user", "none")), "order": OneOf("RO", "TO"),
         "mode": Either(eval_mode, Mapping({"valid": eval_mode, "test": eval_mode})),
@@ -82,7 +84,7 @@ KINDS: dict[str, Kind] = {
     "seq_len": Maybe(Mapping(each=positive)), "threshold": Maybe(Mapping(each=Number(), single=True)),
     "numerical_features": ListOf(text, may_be_empty=True), "load_col": Maybe(columns), "unload_col": Maybe(columns),
     "unused_col": Maybe(columns), "additional_feat_suffix": Maybe(names),
-    "benchmark_filename": Maybe(ListOf(text, count=3)),
+    "benchmark_filename": Maybe(ListOf(text)),
     "rm_dup_inter": Maybe(OneOf("first", "last")), "val_interval": Maybe(Mapping(each=Either(in_values, names))),
     "filter_inter_by_user_or_item": truth, "user_inter_num_interval": Maybe(intervals),
     "item_inter_num_interval": Maybe(intervals), "entity_kg_num_interval": Maybe(intervals),

@@ -14,6 +14,7 @@ from recbole_ext.config.checks import check_catalogue, limit_eval_batch
 from recbole_ext.data.download import download
 from recbole_ext.data.event_log import EventLogDataset
 from recbole_ext.data.presplit import PreSplitDataset
+from recbole_ext.data.recbole_dataset import dataset_class
 from recbole_ext.data.seeded_loader import seeded
 from recbole_ext.errors import InputError
 
@@ -49,7 +50,7 @@ def read_dataset(config):
         if config["MODEL_TYPE"] == ModelType.SEQUENTIAL and not hasattr(own, config["model"] + "Dataset"):
             dataset = (PreSplitDataset if config["benchmark_filename"] else EventLogDataset)(config)
         else:
-            dataset = recbole.data.create_dataset(config)
+            dataset = dataset_class(config)(config)
     dataset.digest = data_digest(dataset)  # for checkpoints; splits keep it
     return dataset
 

@@ -66,6 +66,7 @@ def read_atomic(
     encoding: str = "utf-8",
     load: Collection[str] | None = None,
     unload: Collection[str] | None = None,
+    may_be_empty: bool = False,
 ) -> AtomicTable:
     """Read some columns of an atomic file.
 
@@ -79,6 +80,7 @@ def read_atomic(
         encoding: of the file.
         load: names of the columns to read; `None` reads all.
         unload: names of columns to leave out.
+        may_be_empty: whether a header without a row will do.
 
     Raises:
         InputError: the file is no text or no table, a column is missing, or a number is none. The message names the
@@ -114,7 +116,7 @@ def read_atomic(
             none = pd.to_numeric(column, errors="coerce").isna() & ~column.isin([np.nan, *NO_NUMBER])
             text.refuse(none, name, f"it should be a number{_of_date(text.frame[name][none])}")
         raise InputError(f"{path}: {error}.") from error
-    if types and not len(table.frame):
+    if types and not len(table.frame) and not may_be_empty:
         raise InputError(f"{path} holds a header and nothing else; it should hold at least one row.")
     for name in floats:
         table.refuse(table.frame[name].abs() > LARGEST, name, "it should be a finite number, below 3.4e38")
@@ -205,4 +207,4 @@ def _sequences(table: AtomicTable, name: str, separator: str) -> list[np.ndarray
     wrong = np.zeros(len(rows), dtype=bool)
     wrong[np.repeat(np.arange(len(rows)), lengths)[~np.isfinite(numbers.to_numpy(dtype=np.float64))]] = True
     table.refuse(wrong, name, "it should be finite numbers")
-    return np.split(numbers.to_numpy(dtype=np.float64), np.cumsum(lengths)[:-1])
+    return np.split(numbers.to_numpy(dtype=np.float64), np.cumsum(lengths)[:-1]) if rows else []

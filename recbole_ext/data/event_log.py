@@ -11,6 +11,7 @@ from recbole_ext.config.sampling import evaluation_modes, learns_labels
 from recbole_ext.data.examples import EventLog, Examples
 from recbole_ext.data.frames import ExactTimeDataset
 from recbole_ext.data.ranges import Ranges, filtered_prefixes, prefixes, windows
+from recbole_ext.data.splits import cuts_time, report_empty_parts, rows_of_periods
 from recbole_ext.errors import InputError
 
 
@@ -130,9 +131,8 @@ class EventLogDataset(ExactTimeDataset):
                 label = part.inter_feat.targets.columns.get(self.label_field)
                 if label is not None and not labels:
                     part.inter_feat = part.inter_feat[np.flatnonzero(label.numpy()[part.inter_feat.ranges.target] > 0)]
+        report_empty_parts([part.inter_feat for part in parts], self.config)
         train = parts[0].inter_feat
-        if len(train) == 0:
-            raise InputError(f"eval_args {self.config['eval_args']} leaves nothing to train on.")
         if example_kind(self.config) == "window" and train.history is train.targets:
             users = train.targets.columns[self.uid_field].numpy()
             ranges = windows(users, train.ranges.target, self.max_item_list_len, self.config["train_window"])
@@ -144,7 +144,14 @@ class EventLogDataset(ExactTimeDataset):
 
     def _split(self) -> list:
         check_split(self.config["eval_args"]["split"])
-        return super().build()
+        if not cuts_time(self.config["eval_args"]):
+            return super().build()
+        self._change_feat_format()
+        times = self.inter_feat[self.time_field].numpy()
+        ends = self.first_time, self.last_time
+        rows = rows_of_periods(times, self.config, ends, self._calcu_split_ids, self.from_file)
+        self._drop_unused_col()
+        return [self.copy(self.inter_feat[part]) for part in rows]
 
     def inter_matrix(self, form="coo", value_field=None):
         """RecBole's sparse matrix of users and items; of targets alone where it cannot tell users' first events."""
@@ -158,13 +165,15 @@ def check_split(split: Any) -> None:
     ((kind, how),) = split.items() if isinstance(split, dict) and len(split) == 1 else ((None, None),)
     if kind == "LS" and how in ("valid_and_test", "valid_only", "test_only"):
         return
+    if kind == "date":
+        return
     if kind in ("RS", "TS") and isinstance(how, (list, tuple)) and len(how) == 3:
         numbers = [part for part in how if isinstance(part, (int, float)) and part >= 0]
         if len(numbers) == 3 and sum(numbers) > 0:
             return
     raise InputError(
         f"eval_args split is {split}; it should be {{'LS': 'valid_and_test'}} (or valid_only, test_only), "
-        f"{{'RS': [0.8, 0.1, 0.1]}} or {{'TS': [0.8, 0.1, 0.1]}}."
+        f"{{'RS': [0.8, 0.1, 0.1]}}, {{'TS': [0.8, 0.1, 0.1]}} or {{'date': ['1998-03-01', '1998-04-01']}}."
     )
 
 

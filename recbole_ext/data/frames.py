@@ -29,6 +29,7 @@ class ExactTimeDataset(SequentialDataset):
     Attributes:
         time_origin (float): seconds since 1970 (UTC) of the first event kept.
         first_time (float): the same in the unit of the file.
+        last_time (float): time of the last event kept, in the unit of the file.
         normalised (dict): least and largest value of each column of numbers that was scaled to [0, 1].
 
     Raises:
@@ -37,12 +38,21 @@ class ExactTimeDataset(SequentialDataset):
 
     time_origin: float
     first_time: float
+    last_time: float
 
     def __init__(self, config):
         self.unit = seconds_per_unit(config["time_unit"])
         self.funnel = Funnel()
         self.normalised: dict[str, tuple[float, float]] = {}
         super().__init__(config)
+
+    def may_be_empty(self, path: str) -> bool:
+        """Whether a file may hold a header alone."""
+        return False
+
+    def from_file(self, time: float) -> float:
+        """A time in the unit of the file as `TIME_FIELD` holds it: seconds since the first event kept."""
+        return (time - self.first_time) * self.unit
 
     def list_field(self, name: str) -> str:
         """Name of the column that holds the past of a column."""
@@ -63,7 +73,8 @@ class ExactTimeDataset(SequentialDataset):
         if load == set():
             return None
         separators = self.config["field_separator"], self.config["seq_separator"]
-        table = read_atomic(filepath, *separators, self.config["encoding"] or "utf-8", load, unload)
+        encoding = self.config["encoding"] or "utf-8"
+        table = read_atomic(filepath, *separators, encoding, load, unload, self.may_be_empty(filepath))
         if not table.types:
             return None
         self._check_columns(table, source)
@@ -149,7 +160,7 @@ class ExactTimeDataset(SequentialDataset):
         if kind in SEQUENCES:
             limit = (self.config["seq_len"] or {}).get(name)
             frame[name] = [row[:limit] for row in frame[name]]
-            self.field2seqlen[name] = max(map(len, frame[name]))
+            self.field2seqlen[name] = max(map(len, frame[name]), default=0)
 
     def _fill_nan(self):
         for feat_name in self.feat_name_list:
@@ -230,7 +241,7 @@ class ExactTimeDataset(SequentialDataset):
         past = [row.min() for row in exact.get(self.list_field(self.time_field), ()) if len(row)]
         first = min([now.min(), *past])
         check_span(float(first * self.unit), float(now.max() * self.unit), self.config["time_unit"], self.time_field)
-        self.first_time, self.time_origin = float(first), float(first * self.unit)
+        self.first_time, self.last_time, self.time_origin = float(first), float(now.max()), float(first * self.unit)
         report_period(self.time_origin, float(now.max() * self.unit), self.config["time_unit"], self.time_field)
         for name in times:
             exact[name] = (exact[name] - first) * self.unit

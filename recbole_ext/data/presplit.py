@@ -1,5 +1,6 @@
 """`benchmark_filename`: files that are the training, validation and test data already."""
 
+import os
 from logging import getLogger
 
 import numpy as np
@@ -12,13 +13,17 @@ from recbole_ext.data.event_log import EventLogDataset
 from recbole_ext.data.examples import EventLog, Examples
 from recbole_ext.data.frames import EVENTS
 from recbole_ext.data.ranges import Ranges
+from recbole_ext.data.splits import add_validation
 from recbole_ext.errors import InputError
 
 FILTERS = ("rm_dup_inter", "val_interval", "user_inter_num_interval", "item_inter_num_interval")
 
 
 class PreSplitDataset(EventLogDataset):
-    """An event log from three files, `<dataset>.<name>.inter` for each name in `benchmark_filename`.
+    """An event log from files that are split already, `<dataset>.<name>.inter` for each name in `benchmark_filename`.
+
+    Three files are training, validation and test data; two are training and test data. The last two of three may hold
+    a header alone.
 
     Files of plain events: the history of an event is what its user did before, according to its own file and the
     earlier files, never a later one. Files with histories of their own (`item_id_list`, and lists of other columns):
@@ -30,11 +35,13 @@ class PreSplitDataset(EventLogDataset):
             length.
     """
 
-    def __init__(self, config):
-        names = config["benchmark_filename"]
-        if not isinstance(names, (list, tuple)) or len(names) != 3:
-            raise InputError(f"benchmark_filename is {names}; it should be a list of three, e.g. [train, valid, test].")
-        super().__init__(config)
+    def may_be_empty(self, path: str) -> bool:
+        names = self.config["benchmark_filename"][1:]
+        return os.path.basename(path) in {f"{self.dataset_name}.{name}.inter" for name in names}
+
+    def _load_inter_feat(self, token, dataset_path):
+        super()._load_inter_feat(token, dataset_path)
+        add_validation(self)
 
     def _load_data(self, token, dataset_path):
         super()._load_data(token, dataset_path)

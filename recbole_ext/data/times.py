@@ -4,6 +4,8 @@ from datetime import datetime, timezone
 from logging import getLogger
 from typing import Any
 
+import pandas as pd
+
 from recbole_ext.errors import InputError
 
 # Seconds in one unit. Times are read as float64, which tells nanoseconds since 1970 apart in steps of 256.
@@ -17,6 +19,25 @@ def seconds_per_unit(time_unit: str) -> float:
     if time_unit not in SECONDS:
         raise InputError(f"time_unit is '{time_unit}'; it should be one of {', '.join(SECONDS)}.")
     return SECONDS[time_unit]
+
+
+def in_unit(time: str | float, time_unit: str) -> float:
+    """A date, or a number that is one already, as a number in a unit since 1970.
+
+    Args:
+        time: a number in the unit, or an ISO 8601 text; UTC unless it names an offset.
+        time_unit: one of `SECONDS`.
+    """
+    if not isinstance(time, str):
+        return float(time)
+    moment = pd.Timestamp(time)
+    moment = moment.tz_localize("UTC") if moment.tzinfo is None else moment.tz_convert("UTC")
+    return moment.as_unit("ns").value / round(SECONDS[time_unit] * 1e9)
+
+
+def text_of_time(time: float, time_unit: str) -> str:
+    """The date and time in UTC, to the second, of a number in a unit since 1970."""
+    return f"{datetime.fromtimestamp(time * SECONDS[time_unit], timezone.utc):%Y-%m-%d %H:%M:%S}"
 
 
 def year_of(time: Any) -> Any:

@@ -44,8 +44,9 @@ class Plan:
         if not self.config["epochs"]:
             raise InputError("epochs is 0, so nothing would be trained; set it to 1 or more.")
         if len(self.data.parts[1]) == 0:
-            split = self.config["eval_args"]["split"]
-            raise InputError(f"eval_args split is {split}, which leaves no validation data; a search needs some.")
+            files, split = self.config["benchmark_filename"], self.config["eval_args"]["split"]
+            key = f"benchmark_filename is {files}" if files else f"eval_args split is {split}"
+            raise InputError(f"{key}, which leaves no validation data; a search needs some.")
 
     @property
     def name(self) -> str:
