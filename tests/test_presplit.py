@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from recbole_ext import InputError, create_dataset, data_preparation
+from recbole_ext import InputError, checkpoint, create_dataset, data_preparation, run_recbole
 from tests.data_checks import PLAIN, TINY, refused
 
 SPLITS = ("train", "valid", "test")
@@ -156,10 +156,16 @@ def test_histories_in_the_files_need_no_times(load, write_splits):
 # -------------------------------------------------------------------- what is refused or said
 
 
-@pytest.mark.parametrize("names", ["train", ["train", "test"], ["train", "valid", "test", "more"]])
-def test_three_files_are_wanted(names, load, write_splits):
-    sentence = "benchmark_filename' is .* it should be a list of 3"
+@pytest.mark.parametrize("names", ["train", [["train"]], ["train", "valid", "test", "more"]])
+def test_two_or_three_files_are_wanted(names, load, write_splits):
+    sentence = "benchmark_filename'? is .* it should be a list"
     refused(load, sentence, data_path=write_splits(EVENTS), benchmark_filename=names, **TINY)
+
+
+@pytest.mark.parametrize("name", ["valid", "validation", "val", "Dev"])
+def test_two_files_without_a_test_are_refused(name, load):
+    sentence = "of two files the second is the test; to train without a test, add a third file that holds a header only"
+    refused(load, sentence, data_path="nowhere", benchmark_filename=["train", name], **TINY)
 
 
 def test_a_missing_file_is_named(load, write_splits):
@@ -278,3 +284,50 @@ def test_the_log_says_what_each_file_gave(make_config, write_splits, caplog):
         "Data: valid has 3 targets of 3 users and 1 items",
         "Data: test has 2 targets of 2 users and 1 items",
     ]
+
+
+# -------------------------------------------------------------------- without validation, without a test
+
+
+@pytest.mark.parametrize("files", [["train", "test"], list(SPLITS)], ids=["two files", "an empty file"])
+@pytest.mark.parametrize("model", ["SASRec", "MEANTIME", "BPR"])
+def test_all_epochs_are_trained_and_the_last_tested_without_validation(model, files, no_waiting, write_splits, caplog):
+    path = write_splits({**EVENTS, "train": [*EVENTS["train"], ("c", "w", 3)], "valid": []})
+    keys = {"data_path": path, "benchmark_filename": files, "epochs": 3, "show_progress": False, "use_gpu": False}
+    caplog.set_level("INFO")
+    result = run_recbole(model, "toy", None, {**keys, **TINY}, argv=[])
+    reason = "names a file for training and one for the test" if len(files) == 2 else "toy.valid.inter has no event"
+    assert "There is no validation data: " in caplog.text and reason in caplog.text
+    assert "Training: 3 epochs without validation; the last one is tested" in caplog.text
+    assert result["best_valid_result"] is None and result["test_result"] is not None
+    assert checkpoint.load(result["checkpoint"])["epoch"] == 2
+
+
+def test_two_files_have_the_histories_of_three_without_validation(load, write_splits):
+    _, *two = load(data_path=write_splits(EVENTS), benchmark_filename=["train", "test"], **TINY)
+    _, *three = load(data_path=write_splits({**EVENTS, "valid": []}), **FILES, **TINY)
+    assert [examples(loader) for loader in (two[0], two[2])] == [examples(loader) for loader in (three[0], three[2])]
+    assert examples(two[2])["a", "t"] == ["x", "z", "y"]
+    assert len(two[1]) == len(three[1]) == 0
+
+
+@pytest.mark.parametrize("empty", ["valid", "test"])
+def test_a_file_of_given_histories_may_hold_a_header_alone(empty, load, write_splits, caplog):
+    lines = {name: [] if name == empty else given(name) for name in SPLITS}
+    _, *loaders = load(data_path=write_splits(lines, GIVEN), load_col=None, **FILES, **TINY)
+    assert [len(loader._dataset) > 0 for loader in loaders] == [name != empty for name in SPLITS]
+    assert f"There is no {'validation' if empty == 'valid' else 'test'} data: the file toy.{empty}.inter" in caplog.text
+
+
+def test_a_training_file_without_a_row_is_refused(load, write_splits):
+    refused(load, r"toy\.train\.inter holds a header and nothing else", data_path=write_splits({**EVENTS, "train": []}),
+            **FILES, **TINY)  # fmt: skip
+
+
+def test_a_search_is_refused_without_validation(write_splits):
+    pytest.importorskip("ray")
+    from recbole_ext import search
+
+    keys = {"data_path": write_splits(EVENTS), "benchmark_filename": ["train", "test"], "use_gpu": False}
+    with pytest.raises(InputError, match=r"benchmark_filename is \['train', 'test'\], which leaves no validation data"):
+        search("MEANTIME", "toy", None, {**keys, **TINY}, argv=[])

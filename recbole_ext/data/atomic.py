@@ -203,7 +203,7 @@ def _sequences(table: AtomicTable, name: str, separator: str) -> list[np.ndarray
     if table.types[name] == FeatureType.TOKEN_SEQ:
         return [np.array(words, dtype=str) for words in rows]
     numbers = pd.to_numeric(pd.Series([word for words in rows for word in words], dtype=object), errors="coerce")
-    lengths = np.array([len(words) for words in rows])
+    lengths = np.array([len(words) for words in rows], dtype=np.int64)
     wrong = np.zeros(len(rows), dtype=bool)
     wrong[np.repeat(np.arange(len(rows)), lengths)[~np.isfinite(numbers.to_numpy(dtype=np.float64))]] = True
     table.refuse(wrong, name, "it should be finite numbers")
