@@ -28,12 +28,10 @@ def candidates(loader) -> list[int]:
 
 def equal(first, second) -> bool:
     same = zip(first, second, strict=True)
-    return all(
-        one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one) for one, two in same
-    )
+    return all(one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one) for one, two in same)
 
 
-@pytest.mark.parametrize("model, keys", DRAWS)
+@pytest.mark.parametrize(("model", "keys"), DRAWS)
 def test_training_draws_do_not_depend_on_the_number_of_workers(load, random_events, model, keys):
     events = random_events()
     passes = []

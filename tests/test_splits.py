@@ -43,7 +43,7 @@ def days(part) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    "time, unit, number",
+    ("time", "unit", "number"),
     [
         ("1970-01-02", "s", 86400), ("1970-01-02", "D", 1), ("1970-01-01 00:00:01", "ms", 1000),
         ("1970-01-01T01:00:00+01:00", "s", 0), ("1970-01-01 01:00Z", "s", 3600), ("1970-01-01 00:00:00.5", "us", 5e5),
@@ -55,7 +55,7 @@ def test_dates_become_numbers_of_the_file(time, unit, number):
 
 
 @pytest.mark.parametrize(
-    "value, result",
+    ("value", "result"),
     [
         (["1998-03-01", "1998-04-01"], ["1998-03-01", "1998-04-01"]),
         ([datetime.date(1998, 3, 1), datetime.datetime(1998, 3, 1, 12)], ["1998-03-01", "1998-03-01 12:00:00"]),
@@ -101,14 +101,15 @@ GLOBAL = [
 def test_training_ends_before_validation_and_validation_before_the_test(load, model, eval_args):
     columns = {"inter": ["user_id", "item_id", "timestamp"]}
     train, valid, test = parts_of(load, model, events=daily(), eval_args=eval_args, load_col=columns)
-    assert days(train).max() < days(valid).min() and days(valid).max() < days(test).min()
+    assert days(train).max() < days(valid).min()
+    assert days(valid).max() < days(test).min()
     lost = 0 if model == "BPR" else 12  # a user's first event has no history
     assert len(days(train)) + len(days(valid)) + len(days(test)) == len(daily()) - lost
     if "date" in eval_args["split"]:
         assert (days(valid).min(), days(test).min()) == (7, 9)  # an event at the date belongs to the part that begins
 
 
-@pytest.mark.parametrize("unit, factor", [("s", 1), ("ms", 1000), ("D", 1 / DAY)])
+@pytest.mark.parametrize(("unit", "factor"), [("s", 1), ("ms", 1000), ("D", 1 / DAY)])
 def test_dates_are_found_in_every_unit(load, unit, factor):
     events = [(user, item, time * factor) for user, item, time in daily()]
     split = {"split": {"date": [date(7), date(9)]}}
@@ -126,7 +127,8 @@ def test_histories_hold_all_earlier_events_of_the_user(load):
 def test_windows_hold_training_events_only(load):
     train = parts_of(load, "MEANTIME", events=daily(), eval_args=GLOBAL[0], MAX_ITEM_LIST_LENGTH=4)[0]
     batch = train[np.arange(len(train))]
-    assert batch["timestamp"].max() < 7 * DAY and batch["timestamp_list"].max() < 7 * DAY
+    assert batch["timestamp"].max() < 7 * DAY
+    assert batch["timestamp_list"].max() < 7 * DAY
     assert batch["timestamp"].max() == 6 * DAY
 
 
@@ -167,9 +169,10 @@ def test_a_test_that_begins_with_the_last_event_is_not_empty(load):
 
 @pytest.mark.parametrize("split", [{"date": [date(7), date(9)]}, {"TS": [0.6, 0.2, 0.2]}])
 def test_a_data_set_of_recboles_own_for_sequences_is_refused(make_config, split):
+    eval_args = {"split": split, "group_by": "none", "mode": "uni5"}
+    dataset = create_dataset(config := make_config("DIEN", daily(), metrics=["NDCG"], eval_args=eval_args))
     with pytest.raises(InputError, match="DIEN reads a data set of its own"):
-        config = make_config("DIEN", daily(), metrics=["NDCG"], eval_args={"split": split, "group_by": "none", "mode": "uni5"})
-        data_preparation(config, create_dataset(config))
+        data_preparation(config, dataset)
 
 
 @pytest.mark.parametrize("kind", ["RS", "TS"])
@@ -184,13 +187,15 @@ def test_general_models_split_by_times_as_exact_as_those_of_the_file(load, write
     for loader in load("BPR", data_path=write_events(rows, columns), eval_args=eval_args, **keys)[1:]:
         numbers.append(loader._dataset.inter_feat["number"] * 59)
     assert [len(part) for part in numbers] == [30, 15, 15]
-    assert numbers[0].max() < numbers[1].min() and numbers[1].max() < numbers[2].min()
+    assert numbers[0].max() < numbers[1].min()
+    assert numbers[1].max() < numbers[2].min()
 
 
 def test_times_that_only_the_split_reads_are_no_features(load):
     keys = {"metrics": ["NDCG"], "train_neg_sample_args": {"distribution": "uniform", "sample_num": 1}}
     dataset, train, *_ = load("FM", events=daily(), eval_args={**GLOBAL[0], "mode": "uni5"}, **keys)
-    assert "timestamp" not in train._dataset.inter_feat and "timestamp" not in dataset.field2type
+    assert "timestamp" not in train._dataset.inter_feat
+    assert "timestamp" not in dataset.field2type
 
 
 # -------------------------------------------------------------------- empty parts
@@ -208,11 +213,16 @@ EMPTY = [
     (daily(), {"split": {"RS": [0.8, 0.2, 0]}, "group_by": "none"}, "test", "split RS: .* leaves it no event"),
     (daily(), {"split": {"TS": [0.8, 0.2, 0]}}, "test", "split TS: .* leaves it no event"),
     (daily(), {"split": {"TS": [0.8, 0.2, 0]}, "group_by": "none"}, "test", "split TS: .* leaves it no event"),
-    (daily(), {"split": {"date": [FIRST + 7 * DAY + 1, FIRST + 7 * DAY + 2]}}, "validation", "no event from .* example"),
+    (
+        daily(),
+        {"split": {"date": [FIRST + 7 * DAY + 1, FIRST + 7 * DAY + 2]}},
+        "validation",
+        "no event from .* example",
+    ),
 ]
 
 
-@pytest.mark.parametrize("events, eval_args, part, reason", EMPTY)
+@pytest.mark.parametrize(("events", "eval_args", "part", "reason"), EMPTY)
 def test_an_empty_part_is_a_warning_that_says_why(load, caplog, events, eval_args, part, reason):
     loaders = load(events=events, eval_args=eval_args)[1:]
     (message,) = [text for text in caplog.messages if text.startswith(f"There is no {part} data")]
@@ -243,7 +253,8 @@ def test_a_run_without_validation_trains_all_epochs_and_tests_the_last(no_waitin
     caplog.set_level("INFO")
     result = run_recbole(model, "toy", None, keys, argv=[])
     assert "Training: 3 epochs without validation; the last one is tested" in caplog.text
-    assert result["best_valid_result"] is None and result["test_result"]["ndcg@5"] >= 0
+    assert result["best_valid_result"] is None
+    assert result["test_result"]["ndcg@5"] >= 0
     assert torch.load(result["checkpoint"], weights_only=True)["epoch"] == 2
 
 

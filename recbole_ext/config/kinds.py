@@ -98,17 +98,15 @@ class TwoMoments(Kind):
 
     wanted = "a list of two dates or of two numbers, the later one last"
 
-    def fit(self, value: Any) -> list[str] | list[float]:
+    def fit(self, value: Any) -> list[str | float]:
         if not isinstance(value, (list, tuple)) or len(value) != 2:
             raise Misfit(value, self.wanted)
-        first, last = (Moment().fit(member) for member in value)
-        if isinstance(first, str) and isinstance(last, str):
-            in_order = pd.to_datetime(first, utc=True) < pd.to_datetime(last, utc=True)
-        else:
-            in_order = type(first) is not str and type(last) is not str and first < last
-        if not in_order:
+        moments = [Moment().fit(member) for member in value]
+        dates = [isinstance(moment, str) for moment in moments]
+        ordered: list[Any] = [pd.to_datetime(moment, utc=True) if any(dates) else moment for moment in moments]
+        if dates[0] != dates[1] or not ordered[0] < ordered[1]:
             raise Misfit(value, self.wanted)
-        return [first, last]
+        return moments
 
 
 class Truth(Kind):

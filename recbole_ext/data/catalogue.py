@@ -21,8 +21,8 @@ def describe(dataset: Any) -> dict[str, Any]:
     Returns:
         plain values and tensors:
             columns: of each column its `type` and `source` as RecBole names them, `length` (of its longest sequence; of
-                a list of sequences, that of the list and of its longest member)
-                and `values` (RecBole's `num`, `None` where it has none).
+                a list of sequences, that of the list and of its longest member) and `values` (RecBole's `num`, `None`
+                where it has none; the two lengths for a list of sequences of numbers).
             vocabularies: the tokens of the columns of events and users, but for the ids of users and items.
             tables: the columns of `user` and `item` features, a row for each id.
             extremes: least and largest value of the numbers among the columns of events, as the model sees them.
@@ -58,10 +58,10 @@ def describe(dataset: Any) -> dict[str, Any]:
     }
 
 
-def _size(dataset: Any, name: str, kind: FeatureType) -> int | None:
+def _size(dataset: Any, name: str, kind: FeatureType) -> int | list[int] | None:
     if kind in (FeatureType.TOKEN, FeatureType.TOKEN_SEQ) and name not in dataset.field2id_token:
         return None  # the length of histories: a token without a vocabulary
-    return int(dataset.num(name))
+    return plain(dataset.num(name))  # of histories of sequences of numbers, RecBole gives both lengths
 
 
 def _table(feature: Any, own: str) -> dict[str, Tensor]:
@@ -94,11 +94,8 @@ class Catalogue:
         self.field2id_token = {**description["vocabularies"], **tokens}
         self.field2type = {name: FeatureType(column["type"]) for name, column in columns.items()}
         self.field2source = {name: _source(column["source"]) for name, column in columns.items()}
-        lengths = {name: column["length"] for name, column in columns.items()}
-        self.field2seqlen: dict[str, Any] = {
-            name: tuple(one) if isinstance(one, list) else one for name, one in lengths.items()
-        }
-        self.sizes = {name: column["values"] for name, column in columns.items()}
+        self.field2seqlen = {name: _as_recbole_has_it(column["length"]) for name, column in columns.items()}
+        self.sizes = {name: _as_recbole_has_it(column["values"]) for name, column in columns.items()}
         self.user_num, self.item_num = len(tokens[self.uid_field]), len(tokens[self.iid_field])
         tables = description["tables"]
         self.user_feat = self._feature(self.uid_field, self.user_num, tables["user"])
@@ -109,8 +106,8 @@ class Catalogue:
     def _feature(self, own: str, count: int, table: dict[str, Tensor]) -> Interaction:
         return Interaction({own: torch.arange(count), **table})
 
-    def num(self, field: str) -> int:
-        """RecBole's size of a column: values of a token, padding included; buckets or length of numbers."""
+    def num(self, field: str) -> Any:
+        """RecBole's size of a column: values of a token, padding included; buckets or length(s) of numbers."""
         if self.sizes.get(field) is None:
             raise ValueError(f"there is no column '{field}'")
         return self.sizes[field]
@@ -127,6 +124,10 @@ class Catalogue:
     def get_item_feature(self) -> Interaction:
         """A row for each item, padding first."""
         return self.item_feat
+
+
+def _as_recbole_has_it(size: Any) -> Any:
+    return tuple(size) if isinstance(size, list) else size
 
 
 def _source(name: str) -> Any:

@@ -1,6 +1,7 @@
 """From atomic files to clean frames: reading, filtering and exact time, in the steps of RecBole's `Dataset`."""
 
 from logging import getLogger
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -63,6 +64,7 @@ class ExactTimeDataset(SequentialDataset):
     def _load_data(self, token, dataset_path):
         super()._load_data(token, dataset_path)
         self._check_reserved()
+        warn_of_copies(self.inter_feat, self.time_field, self.field2type, self.config)
         self.funnel.begin(self.inter_feat[self.uid_field], self.inter_feat[self.iid_field])
 
     def _download(self):
@@ -256,6 +258,33 @@ class ExactTimeDataset(SequentialDataset):
         if past in data:
             interaction[past] = pad_sequence([torch.as_tensor(row) for row in data[past]], batch_first=True)
         return interaction
+
+
+def warn_of_copies(events: pd.DataFrame, time_field: str, kinds: dict[str, FeatureType], config: Any) -> None:
+    """Warn of events that repeat another one in every column: logs that were joined or appended twice have them.
+
+    Args:
+        events: what was read, a row for each event.
+        time_field: name of the column of times.
+        kinds: of the columns.
+        config: of the run.
+    """
+    split_already = bool(config["benchmark_filename"])
+    if config["rm_dup_inter"] is not None and not split_already:
+        return
+    same_time = events[events[time_field].duplicated(keep=False)]  # of few columns, and quickly found
+    lists = {name: same_time[name].map(tuple) for name in same_time if kinds.get(name) in SEQUENCES}
+    copies = int(same_time.assign(**lists).duplicated().sum())
+    if copies:
+        remedy = (
+            "remove them from the files"
+            if split_already
+            else "rm_dup_inter: first removes them, and with them every other repeat of an item by its user"
+        )
+        getLogger().warning(
+            f"{copies:,} of {len(events):,} events are exact copies of others in all columns that are read, and the "
+            f"history of a copy holds the original; {remedy}."
+        )
 
 
 def filled(column: pd.Series, kind: FeatureType) -> pd.Series | list[np.ndarray]:

@@ -9,6 +9,7 @@ import torch
 from recbole.data.dataset import SequentialDataset
 from recbole.utils import ModelType
 
+from recbole_ext.data.frames import warn_of_copies
 from recbole_ext.data.splits import add_validation, cuts_time, report_empty_parts, rows_of_periods
 from recbole_ext.errors import InputError
 
@@ -21,12 +22,15 @@ class ExactSplits:
 
     config: Any
     inter_feat: Any
-    time_field: str | None
+    time_field: str
+    field2type: dict[str, Any]
     exact_times: np.ndarray | None = None  # of each row of `inter_feat`, in the unit of the file
 
     def _load_inter_feat(self, token, dataset_path):
-        super()._load_inter_feat(token, dataset_path)  # type: ignore[misc]
+        super()._load_inter_feat(token, dataset_path)
         add_validation(self)
+        if self.time_field in self.inter_feat:
+            warn_of_copies(self.inter_feat, self.time_field, self.field2type, self.config)
 
     def _fill_nan(self):
         if self.time_field in self.inter_feat and self._splits_in_order_of_time():
@@ -36,17 +40,17 @@ class ExactSplits:
                     f"{missing:,} events of data set '{self.config['dataset']}' have no {self.time_field}, by which "
                     f"eval_args splits; give every event one or drop the line."
                 )
-        super()._fill_nan()  # type: ignore[misc]
+        super()._fill_nan()
 
     def _normalize(self):
         if self.time_field in self.inter_feat:
             self.exact_times = self.inter_feat[self.time_field].to_numpy(dtype=np.float64, copy=True)
-        super()._normalize()  # type: ignore[misc]
+        super()._normalize()
 
     def build(self):
         """RecBole's split, or one at points of time; see `report_empty_parts` for what is refused."""
         if self.config["benchmark_filename"] or not cuts_time(self.config["eval_args"]):
-            parts = super().build()  # type: ignore[misc]
+            parts = super().build()
         else:
             parts = self._periods()
         report_empty_parts(parts, self.config)
@@ -61,7 +65,8 @@ class ExactSplits:
             return
         this: Any = self
         pairs = np.concatenate(
-            [np.stack([part.inter_feat[name].numpy() for name in (this.uid_field, this.iid_field)]) for part in parts], 1
+            [np.stack([part.inter_feat[name].numpy() for name in (this.uid_field, this.iid_field)]) for part in parts],
+            1,
         )
         count = np.bincount(np.unique(pairs, axis=1)[0])
         full = np.flatnonzero(count == this.item_num - 1)
@@ -76,7 +81,7 @@ class ExactSplits:
         """RecBole's sorting, by exact times where it is in order of time; events of one time keep their order."""
         exact = self.exact_times is not None and len(self.exact_times) == len(self.inter_feat)
         if by != self.time_field or ascending is not True or not exact:
-            super().sort(by, ascending)  # type: ignore[misc]
+            super().sort(by, ascending)
             return
         order = np.argsort(self.exact_times, kind="stable")
         self.exact_times = self.exact_times[order]

@@ -26,23 +26,23 @@ class SeededLoader:
     seed_of_pass: int
 
     def __iter__(self):
-        # the generator moves on with each pass, and a checkpoint stores it: a resumed run draws what it would have drawn
+        # the generator moves on with each pass, and a checkpoint stores it, so that a resumed run draws the same
         state = self.generator.get_state().numpy()
         self.seed_of_pass = self.config["seed"] if self.evaluates else _number(state)
-        return super().__iter__()  # type: ignore[misc]
+        return super().__iter__()
 
     def collate_fn(self, index):
         """RecBole's batch of the examples `index`, drawn from a seed that belongs to the pass and these examples."""
         with drawn_from(self.seed_of_pass, index):
-            return super().collate_fn(index)  # type: ignore[misc]
+            return super().collate_fn(index)
 
     def _neg_sampling(self, events):
         if not self.evaluates:
-            return super()._neg_sampling(events)  # type: ignore[misc]
+            return super()._neg_sampling(events)
         # RecBole asks for one user at a time; a seed for each makes candidates independent of eval_batch_size, too
         ids = [self.config[key] for key in ("USER_ID_FIELD", "ITEM_ID_FIELD")]
         with drawn_from(self.config["seed"], *(events[name] for name in ids if name in events)):
-            return super()._neg_sampling(events)  # type: ignore[misc]
+            return super()._neg_sampling(events)
 
     def __reduce__(self):  # worker processes that are spawned and not forked get a copy
         return _empty_copy, (type(self).__mro__[2],), self.__dict__

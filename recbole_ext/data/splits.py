@@ -13,7 +13,7 @@ PARTS = ("training", "validation", "test")
 
 
 def cuts_time(eval_args: dict[str, Any]) -> bool:
-    """Whether the parts of a split are periods: validation begins at one time for all users, the test at a later one."""
+    """Whether the parts of a split are periods: validation and test begin at one time for all users."""
     (kind,) = eval_args["split"]
     return kind == "date" or (kind == "TS" and eval_args["group_by"] in (None, "none"))
 
@@ -49,7 +49,7 @@ def rows_of_periods(
             period = [f"{time:.15g}" if numbers else text_of_time(time, config["time_unit"]) for time in ends]
             raise InputError(
                 f"eval_args split date is {how}, but the events of data set '{config['dataset']}' are from {period[0]} "
-                f"to {period[1]}{'' if numbers else ' (UTC)'}; choose two dates after the first event and up to the last."
+                f"to {period[1]}{'' if numbers else ' (UTC)'}; choose two dates after the first and up to the last."
             )
         begins = [from_file(date) for date in dates]
     else:
