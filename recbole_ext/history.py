@@ -23,11 +23,15 @@ class History:
     """
 
     def __init__(self, dataset: Any, config: Any):
+        self.dataset = dataset
         self.examples = dataset.inter_feat if isinstance(dataset.inter_feat, Examples) else None
         self.user, self.item = dataset.uid_field, dataset.iid_field
         self.items = self.item + config["LIST_SUFFIX"]
         self.most = max(config["topk"])
         self.rows, self.done, self.repeated = len(dataset.inter_feat), 0, 0
+
+    def _name(self, user: Tensor) -> str:
+        return str(self.dataset.id2token(self.user, int(user)))
 
     def take_out(self, scores: Tensor, batch: Any) -> None:
         """Set the scores of the next rows' histories to -inf, in place.
@@ -46,10 +50,11 @@ class History:
             scores[rows.to(scores.device), items.to(scores.device)] = -torch.inf
         target = batch[self.item].to(scores.device)
         self.repeated += int((scores.gather(1, target.unsqueeze(1)) == -torch.inf).sum())
-        left = int((scores > -torch.inf).sum(1).min())
+        left, row = (scores > -torch.inf).sum(1).min(0)
         if left < self.most:
             raise InputError(
-                f"exclude_history leaves {left} items to rank for some user, but topk is {self.most}; lower topk."
+                f"exclude_history leaves {int(left)} items to rank for user '{self._name(batch[self.user][row])}', but "
+                f"topk is {self.most}; {'lower topk' if left else 'leave out users who have had every item'}."
             )
         self.done += len(batch)
         if self.done == self.rows and self.repeated:

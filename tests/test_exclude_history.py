@@ -70,7 +70,7 @@ def test_targets_that_are_in_their_own_history_are_counted_and_missed(evaluated,
 
 
 def test_too_few_items_left_are_refused(evaluated):
-    with pytest.raises(InputError, match=r"exclude_history leaves \d+ items to rank for some user, but topk is 28"):
+    with pytest.raises(InputError, match=r"exclude_history leaves \d+ items to rank for user 'u\d+', but topk is 28"):
         evaluated(topk=[28], valid_metric="NDCG@28")
 
 

@@ -99,6 +99,16 @@ def test_loaders_are_pickled_as_for_workers_that_are_spawned(load):
     assert equal(batches(again), batches(train))
 
 
+def test_masks_that_no_item_can_fill_are_refused(load):
+    """RecBole would look for an item that is not in the history, for ever."""
+    events = [("reader", f"i{number % 4}", 1_600_000_000 + number) for number in range(9)]
+    keys = {"topk": [1], "valid_metric": "NDCG@1"}
+    with pytest.raises(InputError, match="a history of user 'reader' holds all 4 items; lower MAX_ITEM_LIST_LENGTH"):
+        load("BERT4Rec", events, **keys)
+    train = load("BERT4Rec", events, MAX_ITEM_LIST_LENGTH=3, mask_ratio=0.5, **keys)[1]
+    assert batches(train)
+
+
 def test_dynamic_negatives_need_the_model_of_the_main_process(make_config):
     dynamic = {"distribution": "uniform", "sample_num": 1, "dynamic": True, "candidate_num": 3}
     with pytest.raises(InputError, match="worker is 2, but train_neg_sample_args is dynamic"):

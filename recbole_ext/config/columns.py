@@ -26,7 +26,9 @@ def settle_columns(final: dict[str, Any], given: set[str], model_class: Any) -> 
     if model_class.type == ModelType.SEQUENTIAL:
         needed = {final.get(key) or "": key for key in FIELDS}
         _check_events(final, needed)
-    elif _splits_in_order_of_time(final):
+    else:
+        _check_ids(final, model_class)
+    if not needed and _splits_in_order_of_time(final):
         if not final.get("TIME_FIELD"):
             raise InputError("TIME_FIELD is empty, but eval_args splits in order of time; name the column of times.")
         needed = {final["TIME_FIELD"]: "TIME_FIELD"}
@@ -56,6 +58,29 @@ def settle_columns(final: dict[str, Any], given: set[str], model_class: Any) -> 
         if near and key not in FIELDS:
             raise InputError(f"{key} names '{name}', which load_col does not list; did you mean '{near}'?")
         raise InputError(f"load_col lists {here} for the .inter file, without '{name}', which {key} names; add it.")
+
+
+def _check_ids(final: dict[str, Any], model_class: Any) -> None:
+    """Events have users and items, or neither where a model learns labels from other columns alone."""
+    user, item = final.get("USER_ID_FIELD"), final.get("ITEM_ID_FIELD")
+    if user and item:
+        return
+    if user or item:
+        empty, other = ("ITEM_ID_FIELD", "USER_ID_FIELD") if user else ("USER_ID_FIELD", "ITEM_ID_FIELD")
+        raise InputError(f"{empty} is empty and {other} is '{user or item}'; name both columns, or neither.")
+    mode, draws = final["eval_args"].get("mode", "full"), final.get("train_neg_sample_args")
+    modes = set(mode.values()) if isinstance(mode, dict) else {mode}
+    wrong = ""
+    if model_class.type not in (ModelType.CONTEXT, ModelType.DECISIONTREE):
+        wrong = f"{model_class.__name__} needs both"
+    elif modes != {"labeled"}:
+        wrong = f"eval_args mode {min(modes - {'labeled'})} ranks items; set it to labeled"
+    elif draws:
+        wrong = f"train_neg_sample_args is {draws}, which draws items; set it to None"
+    elif "GAUC" in final["metrics"]:
+        wrong = "metrics has GAUC, which is measured for each user; choose AUC"
+    if wrong:
+        raise InputError(f"USER_ID_FIELD and ITEM_ID_FIELD are empty, but {wrong}.")
 
 
 def _splits_in_order_of_time(final: dict[str, Any]) -> bool:

@@ -57,6 +57,8 @@ def read_dataset(config):
 
 def fit_evaluation(config, dataset) -> None:
     """Hold `topk` against the catalogue, and the size of evaluation batches to `eval_memory_mb`."""
+    if not dataset.iid_field:  # labelled events without users and items: nothing is ranked
+        return
     check_catalogue(config, dataset.item_num)
     limit_eval_batch(config, dataset.item_num)
 
@@ -75,6 +77,8 @@ def data_preparation(config, dataset):
     loaders = tuple(seeded(loader, number > 0) for number, loader in enumerate(loaders))
     for loader in loaders:
         _check_draws(getattr(loader, "_sampler", None))
+        if config["transform"] == "mask_itemseq":
+            _check_masks(loader._dataset)
     if {"AUC", "GAUC"} & set(config["metrics"]):
         for part, loader in zip(("valid", "test"), loaders[1:], strict=True):
             if config["eval_args"]["mode"][part] == "labeled" and loader is not None:
@@ -98,6 +102,21 @@ def _check_draws(sampler) -> None:
         )
 
 
+def _check_masks(dataset) -> None:
+    """Refuse histories that hold every item: RecBole would go on for ever to draw another one for a mask."""
+    count = dataset.item_num - 1
+    lengths = dataset.inter_feat[dataset.item_list_length_field]
+    for row in (lengths >= count).nonzero().flatten().tolist():
+        example = dataset.inter_feat[[row]]
+        items = example[dataset.iid_field + dataset.config["LIST_SUFFIX"]]
+        if len(items[items > 0].unique()) == count:
+            user = dataset.id2token(dataset.uid_field, int(example[dataset.uid_field][0]))
+            raise InputError(
+                f"transform mask_itemseq draws an item that is not in the history, but a history of user '{user}' "
+                f"holds all {count} items; lower MAX_ITEM_LIST_LENGTH below {count}."
+            )
+
+
 def _check_classes(dataset, part: str, config) -> None:
     """Refuse labels of which AUC cannot be computed, better now than after an epoch."""
     field, metric = config["LABEL_FIELD"], "AUC" if "AUC" in config["metrics"] else "GAUC"
@@ -109,8 +128,10 @@ def _check_classes(dataset, part: str, config) -> None:
             f"metrics has {metric}, but in the {part} data every '{field}' is {labels.pop():g}; {metric} needs labels "
             f"of 0 and of 1: choose LogLoss, another threshold or another split."
         )
+    if "GAUC" not in config["metrics"]:
+        return
     user = dataset.inter_feat[config["USER_ID_FIELD"]]
-    if "GAUC" in config["metrics"] and not set(user[label > 0].tolist()) & set(user[label == 0].tolist()):
+    if not set(user[label > 0].tolist()) & set(user[label == 0].tolist()):
         raise InputError(f"metrics has GAUC, but in the {part} data no user has events of both labels; choose AUC.")
 
 

@@ -29,6 +29,13 @@ class ExactSplits:
     def _load_inter_feat(self, token, dataset_path):
         super()._load_inter_feat(token, dataset_path)
         add_validation(self)
+        for key in ("USER_ID_FIELD", "ITEM_ID_FIELD"):
+            if self.config[key] and self.config[key] not in self.inter_feat:
+                raise InputError(
+                    f"the columns {', '.join(self.inter_feat)} are read of the .inter file, without "
+                    f"'{self.config[key]}', which {key} names; add it to the file or to load_col, or set USER_ID_FIELD "
+                    f"and ITEM_ID_FIELD to None where labels depend on other columns alone."
+                )
         if self.time_field in self.inter_feat:
             warn_of_copies(self.inter_feat, self.time_field, self.field2type, self.config)
 
