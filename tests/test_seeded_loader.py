@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from recbole_ext import InputError, create_dataset, data_preparation, get_trainer
+from recbole_ext import InputError, checkpoint, create_dataset, data_preparation, get_trainer, run_recbole
 
 POPULAR = {"distribution": "popularity", "sample_num": 2}
 DRAWS = [
@@ -82,6 +82,21 @@ def test_training_and_scores_do_not_depend_on_the_number_of_workers(make_config,
         assert scores[1] == scores[2]
         results.append(scores)
     assert results[0] == results[1] == results[2]
+
+
+@pytest.mark.parametrize("model", ["BST", "BPR"])
+def test_a_resumed_run_may_have_another_number_of_workers(no_waiting, write_events, random_events, model):
+    keys = {
+        "data_path": write_events(random_events()), "topk": [5], "valid_metric": "NDCG@5", "use_gpu": False,
+        "show_progress": False, "eval_args": {"mode": "uni5"},
+    }  # fmt: skip
+    alone = run_recbole(model, "toy", None, {**keys, "epochs": 2}, argv=[])
+    begun = run_recbole(model, "toy", None, {**keys, "epochs": 1, "worker": 2}, argv=[])
+    ended = run_recbole(config_dict={"epochs": 2, "worker": 1}, argv=[], resume=begun["checkpoint"])
+    assert ended["test_result"] == alone["test_result"]
+    states = [checkpoint.load(result["checkpoint"]) for result in (alone, ended)]
+    assert states[0]["curves"] == states[1]["curves"]
+    assert all(torch.equal(values, states[1]["state_dict"][name]) for name, values in states[0]["state_dict"].items())
 
 
 def test_an_unchanged_model_has_the_same_score_in_every_epoch(make_config):

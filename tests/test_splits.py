@@ -1,13 +1,23 @@
 """Splits at points of time for all users, and parts that a split leaves empty."""
 
 import datetime
+import pickle
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 
-from recbole_ext import InputError, create_dataset, data_preparation, get_trainer, run_recbole
+from recbole_ext import (
+    Config,
+    InputError,
+    create_dataset,
+    data_preparation,
+    get_trainer,
+    load_data_and_model,
+    run_recbole,
+)
+from recbole_ext.cli import main
 from recbole_ext.config.kinds import Misfit, TwoMoments
 from recbole_ext.data.times import in_unit
 
@@ -262,3 +272,33 @@ def test_a_user_who_has_had_every_item_is_named(load):
     events = [("reader", f"i{number % 6}", FIRST + number) for number in range(9)] + daily(3, 2)[:1]
     with pytest.raises(InputError, match="user 'reader' has had all 6 items, so there is no negative to draw"):
         load("BPR", events=events, topk=[1], valid_metric="NDCG@1")
+
+
+@pytest.mark.parametrize("model", ["MEANTIME", "BPR"])
+def test_a_split_at_dates_is_stored_resumed_and_loaded(no_waiting, write_events, model):
+    keys = {
+        "data_path": write_events(daily()), "epochs": 1, "topk": [5], "valid_metric": "NDCG@5", "use_gpu": False,
+        "show_progress": False, "eval_args": {"split": {"date": [datetime.date(2020, 9, 20), "2020-09-22 12:00Z"]}},
+    }  # fmt: skip
+    result = run_recbole(model, "toy", None, keys, argv=[])
+    assert result["config"]["eval_args"]["split"] == {"date": ["2020-09-20", "2020-09-22 12:00Z"]}
+    resumed = run_recbole(config_dict={"epochs": 2}, argv=[], resume=result["checkpoint"])
+    config, network, _, _, _, test = load_data_and_model(resumed["checkpoint"])
+    again = get_trainer(config)(config, network).evaluate(test, load_best_model=False)
+    assert again == resumed["test_result"]
+    if model == "MEANTIME":
+        assert (
+            main(["recommend", f"--checkpoint={resumed['checkpoint']}", "--all_users", "--out=all.csv", "--k=3"]) == 0
+        )
+        assert pd.read_csv("all.csv")["user_id"].nunique() == 12
+
+
+def test_a_search_splits_at_dates(write_events):
+    from recbole_ext.data.shared import SharedData
+
+    config = Config(
+        "MEANTIME", "toy", None,
+        {"data_path": write_events(daily()), "topk": [5], "valid_metric": "NDCG@5", "eval_args": GLOBAL[0]}, argv=[],
+    )  # fmt: skip
+    data = pickle.loads(pickle.dumps(SharedData(config)))
+    assert [len(loader._dataset.inter_feat) for loader in data.loaders(config)] == [54, 24, 36]
