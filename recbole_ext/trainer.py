@@ -153,7 +153,8 @@ class PlainCheckpoints:
             the metrics as plain numbers, or None without data.
 
         Raises:
-            InputError: labels are measured, and the data have none; a metric needs counts of the training data, which a trainer has after `fit` only.
+            InputError: labels are measured, and the data have none; a metric needs counts of the training data, which a
+                trainer has after `fit` only.
         """
         if eval_data:
             check_label_column(self.config, eval_data._dataset)
