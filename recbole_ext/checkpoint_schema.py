@@ -196,7 +196,7 @@ parameter_numbers = Value(
 COLUMN = Record({
     "type": Value(f"one of {', '.join(kind.value for kind in FeatureType)}",
                   lambda value: type(value) is str and value in {kind.value for kind in FeatureType}),
-    "source": text, "length": length, "values": maybe(count),
+    "source": text, "length": length, "values": maybe(length),
 })  # fmt: skip
 DATA = Record({
     "columns": Each(COLUMN), "vocabularies": Each(vocabulary),
