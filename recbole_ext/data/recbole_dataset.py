@@ -94,6 +94,9 @@ class ExactSplits:
         self.exact_times = self.exact_times[order]
         self.inter_feat._reindex(torch.from_numpy(order))
 
+    def __reduce__(self):  # for worker processes that are spawned, and for copies
+        return _empty_copy, (type(self).__mro__[2],), self.__dict__
+
     def _periods(self) -> list[Any]:
         split = self.config["eval_args"]["split"]
         if isinstance(self, SequentialDataset):
@@ -121,6 +124,10 @@ def dataset_class(config: Any) -> type:
     own: Any = importlib.import_module("recbole.data.dataset")
     usual = own.KnowledgeBasedDataset if config["MODEL_TYPE"] == ModelType.KNOWLEDGE else own.Dataset
     return _with_exact_splits(getattr(own, f"{config['model']}Dataset", usual))
+
+
+def _empty_copy(base: type) -> Any:
+    return object.__new__(_with_exact_splits(base))
 
 
 @cache
