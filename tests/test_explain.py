@@ -442,7 +442,7 @@ def test_wrong_commands_are_one_sentence_and_status_2(call, trained, events):
         ({"histories": None}, "--histories is missing"), ({"users": "u1"}, "explain has no option --users"),
         ({"user": "nobody"}, "user 'nobody' is not in the histories"), ({"item": "i99"}, "item 'i99' is not among"),
         ({"report": "why.txt"}, "--report is 'why.txt'; it should be the name of a file that ends in .html"),
-        ({"out": "why.html"}, "ends in .csv"), ({"at": "noon"}, "at is 'noon'"),
+        ({"out": "table.html"}, "ends in .csv"), ({"at": "noon"}, "at is 'noon'"),
         ({"exclude_seen": "maybe"}, "--exclude_seen is 'maybe'"), ({"histories": "none.csv"}, "there is no such file"),
         ({"checkpoint": other}, "is of Pop, which is no sequential model"),
     ):  # fmt: skip
