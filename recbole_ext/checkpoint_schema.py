@@ -258,8 +258,11 @@ def check_content(state: Any, path: str) -> None:
     """
     try:
         CONTENT.fit(state)
-        for key in state["config"]:
-            _fit_member(plain, state["config"][key], f".config.{key}")
+        for key, value in state["config"].items():
+            _fit_member(plain, value, f".config.{key}")
+        for index, group in enumerate(state["optimizer"].get("param_groups", [])):
+            for key, value in group.items():
+                _fit_member(plain, value, f".optimizer.param_groups[{index}].{key}")
         _check_agreement(state)
         if state.get("data") is not None:
             _fit_member(DATA, state["data"], ".data")

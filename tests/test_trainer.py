@@ -231,7 +231,7 @@ def test_a_first_checkpoint_that_cannot_be_written_leaves_no_file(make_trainer, 
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(torch, "save", full)
-    with pytest.raises(OSError, match="checkpoint cannot be written: No space left"):
+    with pytest.raises(OSError, match="pth cannot be written: No space left"):
         trainer.fit(train, valid)
     assert os.listdir("saved") == []
 
