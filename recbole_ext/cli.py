@@ -17,6 +17,7 @@ from recbole_ext.whole_file import WriteError
 RUN_OPTIONS = {  # of `run` and `tune`, which take every key beside them
     "model": "the name of a model", "dataset": "the name of a data set", "resume": "the name of a checkpoint",
     "config_files": "file names, separated by blanks", "json": "the name of a file, or -",
+    "per_user": "the name of a file that ends in .csv or .parquet",
 }  # fmt: skip
 
 

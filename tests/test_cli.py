@@ -214,12 +214,14 @@ def test_a_name_with_blanks_among_several_is_refused_without_quotes(call):
 
 
 VALUES = {
-    "run": ("model", "dataset", "config_files", "json", "resume", "epochs", "topk", "learner", "log_dir"),
+    "run": ("model", "dataset", "config_files", "json", "per_user", "resume", "epochs", "topk", "learner",
+            "log_dir"),
     "tune": ("model", "dataset", "config_files", "json", "space", "storage_path", "num_samples", "scheduler",
              "search_alg", "grace_period", "time_budget", "keep_checkpoints", "cpus_per_trial", "gpus_per_trial",
              "max_concurrent", "address", "epochs"),
-    "recommend": ("checkpoint", "histories", "data_path", "out", "k", "at", "items", "users", "device"),
-    "explain": ("checkpoint", "histories", "user", "item", "at", "report", "out", "json", "device"),
+    "recommend": ("checkpoint", "histories", "data_path", "out", "k", "at", "items", "users", "item_names",
+                  "device"),
+    "explain": ("checkpoint", "histories", "user", "item", "at", "item_names", "report", "out", "json", "device"),
     "export": ("checkpoint", "out", "device"),
 }  # fmt: skip
 

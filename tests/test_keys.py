@@ -296,7 +296,8 @@ def test_a_key_with_a_truth_takes_no_other_value(recbole_keys):
         ("load_col", [5, ["user_id"], {"inter": [["a"]]}, {"inter": None}, {"inter": [None]}]),
         ("unload_col", [5, ["timestamp"], {"inter": None}]),
         ("seq_len", [5, {"a": 0}]), ("unused_col", [5, {"inter": None}]),
-        ("discretization", [5, {"a": None}, {"a": {"bucket": 3}}]), ("field_separator", ["", None]), ("LIST_SUFFIX", [""]),
+        ("discretization", [5, {"a": None}, {"a": {"bucket": 3}}]), ("field_separator", ["", None]),
+        ("LIST_SUFFIX", [""]),
         ("data_path", ["", None]),
         ("checkpoint_dir", ["", None, True]), ("numerical_features", [None, {"a": 1}]), ("gpu_id", [{"a": 1}, "a b"]),
         ("eval_args", [

@@ -81,12 +81,6 @@ def truth(given: Mapping[str, Any], option: str, default: bool) -> bool:
 
 
 def item_names_option(given: Mapping[str, Any]) -> Any:
-    """What `--item_names` asks for: a file or a column as it is written, False for no names, None where it is left out.
-
-    Raises:
-        InputError: the option has no value.
-    """
+    """What `--item_names` asks for: a file or a column as it is written, False for no names, None where it is left out."""
     value = given.get("item_names")
-    if value is True or value == "":
-        raise InputError("--item_names has no value; give it a file with two columns, items and names, or False.")
     return False if isinstance(value, str) and value.lower() == "false" else value
