@@ -81,6 +81,6 @@ def truth(given: Mapping[str, Any], option: str, default: bool) -> bool:
 
 
 def item_names_option(given: Mapping[str, Any]) -> Any:
-    """What `--item_names` asks for: a file or a column as it is written, False for no names, None where it is left out."""
+    """What `--item_names` asks for: a file or a column as written, False for no names, None where it is left out."""
     value = given.get("item_names")
     return False if isinstance(value, str) and value.lower() == "false" else value
