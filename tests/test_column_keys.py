@@ -28,7 +28,6 @@ def refuse(make_config, write_events, write_lines, random_events):
     return refuse
 
 
-LABELS = {"metrics": ["AUC"], "valid_metric": "AUC", "eval_args": {"mode": "labeled"}}
 CONTEXT = {"metrics": ["AUC"], "valid_metric": "AUC", "threshold": {"rating": 3}}
 
 
@@ -44,12 +43,12 @@ CONTEXT = {"metrics": ["AUC"], "valid_metric": "AUC", "threshold": {"rating": 3}
         ("SASRec", "unused_col", {"item": ["nothing"]}), ("SASRec", "load_col", {**ALL, "item": [*ITEM, "nothing"]}),
         ("SASRec", "unload_col", {"item": ["nothing"]}), ("BST", "context_features", ["nothing"]),
         ("BST", "cross_features", [["nothing", "genre"]]), ("BPR", "USER_ID_FIELD", "nothing"),
-        ("BPR", "ITEM_ID_FIELD", "nothing"), ("SASRec", "TIME_FIELD", "nothing"), ("SASRec", "LABEL_FIELD", "nothing"),
+        ("BPR", "ITEM_ID_FIELD", "nothing"), ("SASRec", "TIME_FIELD", "nothing"),
         ("SASRec", "discretization", {"nothing": {"method": "LD"}}),
     ],
 )  # fmt: skip
 def test_a_column_that_is_missing_is_named_with_its_key_and_the_columns_there_are(refuse, model, key, value):
-    keys = {key: value} | (LABELS if key == "LABEL_FIELD" else {}) | ({"load_col": None} if key[0].isupper() else {})
+    keys = {key: value} | ({"load_col": None} if key[0].isupper() else {})
     if key == "unload_col":
         keys["load_col"] = None
     if key in ("threshold", "val_interval", "numerical_features", "normalize_field", "alias_of_item_id",
@@ -91,7 +90,6 @@ def test_a_column_that_is_missing_is_named_with_its_key_and_the_columns_there_ar
         ("SASRec", {"additional_feat_suffix": ["item"]}, "a file that is read anyway"),
         ("SASRec", {"unused_col": {"user": ["age"]}}, "unused_col has columns of 'user', but there is no file"),
         ("SASRec", {"load_col": {**ALL, "user": ["age"]}}, "load_col names 'age' of 'user', but there is no file"),
-        ("FM", {"load_col": None, "threshold": None}, "has no column 'label', which LABEL_FIELD names"),
         ("BPR", {"load_col": {"inter": ["item_id"]}}, "USER_ID_FIELD names 'user_id', a column of"),
         ("DMF", {"inter_matrix_type": "rating", "load_col": {"inter": ["user_id", "item_id"]}},
          "RATING_FIELD names 'rating', a column of"),

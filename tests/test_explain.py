@@ -554,8 +554,8 @@ def test_curves_mark_the_epoch_of_the_model():
     assert (best["x"], best["y"]) == ([2], [0.3])
 
 
-@pytest.mark.parametrize("stored", [None, {}, [1, 2], {"train_loss": 3, "valid_score": None}, {"train_loss": "abc"}])
-def test_curves_that_are_none_count_as_none(stored):
+@pytest.mark.parametrize("stored", [None, {}, {"train_loss": [], "valid_score": []}])
+def test_curves_begin_empty_without_stored_ones(stored):
     curves = Curves(stored)
     curves.trained(1, (2.0, 0.5))
     curves.validated(0.25)

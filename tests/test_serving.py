@@ -20,7 +20,7 @@ def trained(make_config, tmp_path):
     """Train for an epoch; returns the checkpoint's path, the model in evaluation, and the test loader."""
 
     def make(model="MEANTIME", events=None, **keys):
-        small = BST_SMALL if model == "BST" else SMALL if model not in ("DIN", "FPMC") else {}
+        small = BST_SMALL if model == "BST" else SMALL if model not in ("DIN", "FPMC", "Pop") else {}
         config = make_config(model, events, **{**small, "epochs": 1, **keys})
         torch.manual_seed(0)
         train, _, test = data_preparation(config, create_dataset(config))

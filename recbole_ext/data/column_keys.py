@@ -7,7 +7,6 @@ from typing import Any
 
 from recbole.utils import ModelType
 
-from recbole_ext.config.sampling import evaluation_modes, learns_labels
 from recbole_ext.data.atomic import read_header
 from recbole_ext.errors import InputError
 from recbole_ext.wording import nearest
@@ -37,8 +36,6 @@ RULES = {
     "item_attribute": Rule(IDS, "item"), "context_features": Rule((TOKEN, TOKENS, FLOAT), "inter"),
     "cross_features": Rule((TOKEN,)),
 }  # fmt: skip
-
-HINTS = {"LABEL_FIELD": "; threshold makes labels of another column, e.g. {'rating': 4}"}
 
 
 def check_column_keys(config: Any) -> None:
@@ -71,15 +68,15 @@ def _names(value: Any) -> Iterator[str]:
 
 
 def _required(config: Any) -> Iterator[tuple[str, str, str]]:
-    """Keys whose columns the model or the evaluation needs, with the file and the type of the column."""
+    """Keys whose columns the data need, with the file and the type of the column.
+
+    Labels are needed for training and evaluation alone: see `check_label_column`.
+    """
     kind, order = config["MODEL_TYPE"], config["eval_args"]
     if kind not in (ModelType.CONTEXT, ModelType.DECISIONTREE):
         yield from (("USER_ID_FIELD", "inter", TOKEN), ("ITEM_ID_FIELD", "inter", TOKEN))
     if order["order"] == "TO" or "TS" in order["split"] or kind == ModelType.SEQUENTIAL:
         yield "TIME_FIELD", "inter", FLOAT
-    learns = "labeled" in evaluation_modes(order) or learns_labels(config, config.model_class)
-    if learns and not config["threshold"]:
-        yield "LABEL_FIELD", "inter", FLOAT
     if config["inter_matrix_type"] == "rating":
         yield "RATING_FIELD", "inter", FLOAT
     if kind == ModelType.KNOWLEDGE:
@@ -178,7 +175,7 @@ class _Files:
                 )
         columns = [column for header in there.values() for column in header]
         near = nearest(str(name), columns)
-        more = f": write {near}" if near else HINTS.get(key, "")
+        more = f": write {near}" if near else ""
         if len(there) == 1:
             path = self.paths[next(iter(there))]
             return InputError(f"{path} has no column {name!r}, which {key} names; it has {', '.join(columns)}{more}.")

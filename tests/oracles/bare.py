@@ -16,6 +16,7 @@ DAY = 86400.0
 FIELDS = {
     "USER_ID_FIELD": "user_id", "ITEM_ID_FIELD": "item_id", "TIME_FIELD": "timestamp", "LIST_SUFFIX": "_list",
     "ITEM_LIST_LENGTH_FIELD": "item_length", "NEG_PREFIX": "neg_", "device": torch.device("cpu"),
+    "preload_weight": None,
 }  # fmt: skip
 
 
