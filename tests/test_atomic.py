@@ -173,6 +173,12 @@ def test_any_separator_will_do(separator, read):
     assert rows(read(content, separator=separator)) == [["a", "x.y", 1.0], ["*", "y", 2.0]]
 
 
+@pytest.mark.parametrize("token", ["\x1f", "a\x1eb", "\x1f\x1e\x1d"])
+def test_control_characters_are_parts_of_tokens_beside_a_separator_of_two_characters(token, read):
+    content = (HEADER + f"{token}\tx\t1\n").replace("\t", "::")
+    assert rows(read(content, separator="::")) == [[token, "x", 1.0]]
+
+
 def test_columns_are_chosen_by_name(read):
     content = "a:token\tb:float\tc:float\n1\tno number\t3\n"
     assert list(read(content, load={"c", "a"}).types) == ["a", "c"]

@@ -67,7 +67,8 @@ def check_options(
 def check_values(given: Mapping[str, Any], options: Mapping[str, str]) -> None:
     """Refuse an option without a value, unless it is a `FLAG`."""
     for option, what in options.items():
-        if what != FLAG and given.get(option) in (True, ""):
+        value = given.get(option)
+        if what != FLAG and (value is True or (isinstance(value, str) and not value.strip())):
             raise InputError(f"--{option} has no value; give it {what}.")
 
 

@@ -12,7 +12,8 @@ from recbole_ext.data.table import NO_NUMBER, TextTable, parse, quoting, read_te
 from recbole_ext.errors import InputError
 
 LARGEST = 3.4e38  # of what models compute with
-UNIT_SEPARATOR = b"\x1f"  # stands in for separators of several characters, which the fast parser does not take
+# one of these stands in for a separator of several characters, which the fast parser does not take
+STAND_INS = [bytes([code]) for code in range(31, 0, -1) if code not in b"\t\n\r"]
 KINDS = {kind.value: kind for kind in FeatureType}
 
 
@@ -65,7 +66,10 @@ def read_atomic(
     if not data.strip():
         raise InputError(f"{path} is empty; it should begin with a header of name:type fields.")
     if len(split) > 1:
-        data, split = data.replace(split, UNIT_SEPARATOR), UNIT_SEPARATOR
+        stand_in = next((character for character in STAND_INS if character not in data), None)
+        if stand_in is None:
+            raise InputError(f"{path} holds every control character; give it a field_separator of one character.")
+        data, split = data.replace(split, stand_in), stand_in
     header = _header(path, data.partition(b"\n")[0].decode().split(split.decode()), separator)
     missing = sorted(set(load or ()) - set(header))
     if missing:

@@ -3,6 +3,7 @@
 Nothing here calls the code that it judges. Where the documentation leaves the outcome open, `Unclear` says so.
 """
 
+import codecs
 import csv
 import datetime
 import re
@@ -12,6 +13,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+
+PRIVATE_USE = "\ue000"  # a character that no token of the strategies has
+
 
 SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "D": 86400.0}
 YEAR = 365.25 * 86400
@@ -50,13 +54,15 @@ def tables(data: bytes, encoding: str, separator: str) -> list[pd.DataFrame]:
     except UnicodeError:
         raise Refused("encoding", line=True) from None
     if "\0" in text:
-        raise Refused("NUL", line=True)
+        raise Refused("NUL", line=data[:3] != codecs.BOM_UTF8 or encoding == "utf-8")  # else the header is wrong, too
     lines = [line for line in re.split(r"\r\n|\n|\r", text) if line.strip(" ")]
     if not lines:
         raise Refused("empty file")
+    if len(separator) > 1:  # the csv module takes one character
+        lines, separator = [line.replace(separator, PRIVATE_USE) for line in lines], PRIVATE_USE
     header = lines[0].split(separator)
     plain = [line.split(separator) for line in lines[1:]]
-    if '"' not in text or len(separator) > 1:
+    if '"' not in text:
         return [_table(header, plain)]
     quoted = [next(csv.reader([line], delimiter=separator)) for line in lines]
     readings = [quoted[1:]] if _is_csv(lines, separator) else [plain, quoted[1:]]
