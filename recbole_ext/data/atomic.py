@@ -147,6 +147,7 @@ def _sequences(table: AtomicTable, name: str, separator: str) -> list[np.ndarray
     numbers = pd.to_numeric(pd.Series([word for words in rows for word in words], dtype=object), errors="coerce")
     lengths = np.array([len(words) for words in rows], dtype=np.int64)
     wrong = np.zeros(len(rows), dtype=bool)
-    wrong[np.repeat(np.arange(len(rows)), lengths)[~np.isfinite(numbers.to_numpy(dtype=np.float64))]] = True
-    table.refuse(wrong, name, "it should be finite numbers")
-    return np.split(numbers.to_numpy(dtype=np.float64), np.cumsum(lengths)[:-1]) if rows else []
+    values = numbers.to_numpy(dtype=np.float64)
+    wrong[np.repeat(np.arange(len(rows)), lengths)[~(np.abs(values) <= LARGEST)]] = True  # NaN, too
+    table.refuse(wrong, name, "it should be finite numbers, below 3.4e38")
+    return np.split(values, np.cumsum(lengths)[:-1]) if rows else []
