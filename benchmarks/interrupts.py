@@ -89,6 +89,7 @@ def main() -> int:
     parser.add_argument("--signal", choices=["INT", "TERM"], default="INT")
     parser.add_argument("--write", action="store_true", help=f"write {RESULTS.relative_to(ROOT)}")
     options = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what runs in the background
     number = getattr(signal, f"SIG{options.signal}")
     expected = {"INT": 130, "TERM": 143}[options.signal]
     draw, rows, bad = random.Random(options.seed), [], 0

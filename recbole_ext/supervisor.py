@@ -38,7 +38,7 @@ def supervised(command: Command, argv: Sequence[str]) -> int:
     try:
         with orderly_end():
             try:
-                with _blocked_signals():  # the new process starts with them blocked, too
+                with _blocked_signals(), _quiet_tracker():  # the new process starts with the signals blocked, too
                     process.start()
                 process.join()
             except (KeyboardInterrupt, Terminated) as request:
@@ -92,6 +92,19 @@ def _blocked_signals() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _quiet_tracker() -> Iterator[None]:
+    """Keep Python's resource tracker, which starts here, from warning of semaphores that an interrupted search left."""
+    before = os.environ.get("PYTHONWARNINGS")
+    os.environ["PYTHONWARNINGS"] = ",".join(filter(None, [before, "ignore:resource_tracker"]))
+    try:
+        yield
+    finally:
+        del os.environ["PYTHONWARNINGS"]
+        if before is not None:
+            os.environ["PYTHONWARNINGS"] = before
 
 
 def _run(command: Command, argv: Sequence[str]) -> None:

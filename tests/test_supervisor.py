@@ -28,6 +28,12 @@ def finish(argv):
     say("done")
     return int(argv[0])
 
+def finish_with_a_lock(argv):
+    import multiprocessing
+    global lock
+    lock = multiprocessing.RLock()  # as tqdm's
+    return 0
+
 def crash(argv):
     os.kill(os.getpid(), signal.SIGSEGV)
 
@@ -88,6 +94,10 @@ def test_supervised_returns_the_status_of_the_command(start, status):
     process = start("finish", str(status))
     assert process.communicate() == ("done\n", "")
     assert process.returncode == status
+
+
+def test_a_lock_that_is_left_causes_no_warning(start):
+    assert start("finish_with_a_lock").communicate() == ("", "")
 
 
 def test_a_crash_is_one_sentence_and_status_1(start):
