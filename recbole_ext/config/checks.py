@@ -47,7 +47,10 @@ def check_transform(final: dict[str, Any], model_class: Any) -> None:
         raise InputError(f"transform is {name}, which needs a share between 0 and 1; give it as {key}.")
     share = fit(key, final[key], Number("[0, 1]"))  # other models give eta and beta other meanings
     if name == "mask_itemseq" and share * length < 1:
-        raise InputError(f"{key} is {share:g}, less than one of {length} items (MAX_ITEM_LIST_LENGTH); raise it.")
+        raise InputError(
+            f"transform is {name}, but {key} is {share:g}, less than one of {length} items (MAX_ITEM_LIST_LENGTH); "
+            f"raise it."
+        )
 
 
 def check_history(final: dict[str, Any], model_class: Any) -> None:

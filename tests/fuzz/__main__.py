@@ -62,7 +62,7 @@ class Fuzzer:
                 self.outcomes["finding"] += sought is None
                 new = finding.key not in self.findings
                 if new:
-                    print(f"{self.name}: {finding.key}", file=sys.stderr, flush=True)
+                    print(f"{self.name}: {finding.key}\n{case!r}\n{finding.detail}\n", file=sys.stderr, flush=True)
                 if new or finding.key == sought or len(repr(case)) < len(self.findings[finding.key][0]):
                     self.findings[finding.key] = repr(case), finding.detail
                 if sought is None and new:
