@@ -42,7 +42,8 @@ class Features(nn.Module):
             else:
                 found = "is not loaded" if kind is None else f"is a {kind.value}"
                 raise InputError(
-                    f"column '{name}' {found}; features are token, token_seq and float columns: leave it out of load_col."
+                    f"column '{name}' {found}; features are token, token_seq and float columns: leave it out of "
+                    f"load_col."
                 )
         self.sequences = {name for name in columns if dataset.field2type[name] == FeatureType.TOKEN_SEQ}
         longest = max((values.shape[-1] for name, values in columns.items() if name in self.sequences), default=1)
