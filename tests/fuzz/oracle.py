@@ -44,7 +44,7 @@ class Unclear(Exception):
 # -------------------------------------------------------------------- atomic files
 
 
-def tables(data: bytes, encoding: str, separator: str) -> list[pd.DataFrame]:
+def tables(data: bytes, encoding: str, separator: str, may_be_empty: bool = False) -> list[pd.DataFrame]:
     """The readings of an atomic file that count as right, all values as text, columns named `name:type`.
 
     There are several only where quotes leave it open whether the file is a CSV table.
@@ -63,13 +63,13 @@ def tables(data: bytes, encoding: str, separator: str) -> list[pd.DataFrame]:
     header = lines[0].split(separator)
     plain = [line.split(separator) for line in lines[1:]]
     if '"' not in text:
-        return [_table(header, plain)]
+        return [_table(header, plain, may_be_empty)]
     quoted = [next(csv.reader([line], delimiter=separator)) for line in lines]
     readings = [quoted[1:]] if _is_csv(lines, separator) else [plain, quoted[1:]]
     found, refusal = [], None
     for rows in readings:
         try:
-            found.append(_table(header, rows))
+            found.append(_table(header, rows, may_be_empty))
         except Refused as error:
             refusal = error
     if not found:
@@ -84,14 +84,14 @@ def _is_csv(lines: list[str], separator: str) -> bool:
     return all(re.fullmatch(rf"{field}(?:{part}{field})*", line) for line in lines)
 
 
-def _table(header: list[str], rows: list[list[str]]) -> pd.DataFrame:
+def _table(header: list[str], rows: list[list[str]], may_be_empty: bool) -> pd.DataFrame:
     names = [field.partition(":")[0] for field in header]
     kinds = [field.partition(":")[2] for field in header]
     if not all(names) or len(set(names)) < len(names) or set(kinds) - {"token", "float", "token_seq", "float_seq"}:
         raise Refused("header")
     if any(len(row) != len(header) for row in rows):
         raise Refused("number of fields", line=True)
-    if not rows:
+    if not rows and not may_be_empty:
         raise Refused("no rows")
     return pd.DataFrame(rows, columns=header, dtype=object)
 
