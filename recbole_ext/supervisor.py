@@ -15,6 +15,7 @@ from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 
 import psutil
+from tqdm import tqdm
 
 from recbole_ext.scratch import remove_abandoned
 from recbole_ext.stopping import REQUESTS, Terminated, orderly_end
@@ -101,6 +102,7 @@ def _run(command: Command, argv: Sequence[str]) -> None:
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # until the command sets its own handler: no traceback
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+    tqdm.set_lock(threading.RLock())  # its own holds a semaphore, and Python would warn that nobody returned it
     status = command(argv)
     sys.stdout.flush()
     sys.stderr.flush()

@@ -28,6 +28,12 @@ def finish(argv):
     say("done")
     return int(argv[0])
 
+def show_progress(argv):
+    from tqdm import tqdm
+    for _ in tqdm(range(2), disable=True):
+        pass
+    return 0
+
 def crash(argv):
     os.kill(os.getpid(), signal.SIGSEGV)
 
@@ -88,6 +94,12 @@ def test_supervised_returns_the_status_of_the_command(start, status):
     process = start("finish", str(status))
     assert process.communicate() == ("done\n", "")
     assert process.returncode == status
+
+
+def test_a_command_with_a_progress_bar_leaves_no_semaphore(start):
+    process = start("show_progress")
+    assert process.communicate() == ("", "")  # Python warns of semaphores that are left
+    assert process.returncode == 0
 
 
 def test_a_crash_is_one_sentence_and_status_1(start):
