@@ -28,7 +28,7 @@ Exit status: 0 done, 1 failed while running, 2 the request was wrong, 130 interr
 TUNE = """usage: recbole-ext tune --model=MODEL [--dataset=NAME] [--option=value ...] [--key=value ...]
 
 Search for the keys that are best on the validation data, with Ray Tune, then test the best trial once. Keys that are
-given are settled; the search space changes the others.
+given stay as they are; the search space changes the others.
 
   --space=FILE             keys and what to try, in YAML or as RecBole's hyper.test; ours for our models
   --num_samples=N          trials (20); with grids, for each point of the grid (1)

@@ -253,6 +253,16 @@ def test_the_option(trained, histories, capsys, command, option, status, shown):
 # -------------------------------------------------------------------- explanations
 
 
+def test_a_name_in_place_of_an_item_is_refused_with_the_item(trained, histories, capsys):
+    path = trained()
+    histories.to_csv("all.csv", index=False)
+    words = ["explain", f"--checkpoint={path}", "--histories=all.csv", "--user=u1"]
+    assert main([*words, f"--item={TITLE}"]) == 2
+    assert "it is the name of 'i0', which to give instead." in capsys.readouterr().err
+    assert main([*words, "--item=none"]) == 2
+    assert "give one that it knows." in capsys.readouterr().err
+
+
 def test_an_explanation_shows_names_in_text_files_and_page(trained, histories, capsys):
     path = trained()
     histories.to_csv("all.csv", index=False)

@@ -52,7 +52,7 @@ def test_items_begin_with_their_vectors_and_others_as_they_would(model, vectors,
         assert torch.equal(weights[1][number], right)
     assert torch.equal(weights[0][len(tokens) :], weights[1][len(tokens) :])
     assert "15 of 20 items have a vector" in caplog.text
-    assert "2 vectors are of no item" in caplog.text
+    assert "2 vectors of no item of the data set left out" in caplog.text
 
 
 def test_vectors_may_stand_in_the_item_file(make_config, vectors):

@@ -72,6 +72,12 @@ def test_a_missing_data_set_is_refused_with_the_places_looked_at(home):
     assert "set data_path" in sentence
 
 
+def test_a_data_set_that_is_split_already_is_named_with_its_key(home):
+    (home / "data" / "toy" / "toy.inter").rename(home / "data" / "toy" / "toy.train.inter")
+    with pytest.raises(InputError, match=r"there is no toy\.inter in .*, but 'toy\.train\.inter'.*benchmark_filename"):
+        found(data_path="data")
+
+
 def test_a_data_set_that_recbole_can_download_has_a_place_unless_something_is_in_its_way(home):
     place = home / "data" / "ml-1m"
     assert found(dataset="ml-1m", data_path="data") == str(place)

@@ -131,7 +131,7 @@ def test_an_interruption_names_the_folder_and_keys_given_again_are_compared(clus
     assert main(["tune", f"--resume={folder}", "--n_layers=2"]) == 2
     assert "n_layers is 2, but the search in" in capsys.readouterr().err
     assert main(["tune", f"--resume={folder}", "--space=own.yaml", *words]) == 0
-    assert "; 0 trials have ended, 1 are left\n" in capsys.readouterr().out
+    assert "; 0 trials ended, 1 left\n" in capsys.readouterr().out
     assert main(["tune", f"--resume={folder}"]) == 0
     assert f"all 1 trials of the search in {folder} have ended\n" in capsys.readouterr().out
 

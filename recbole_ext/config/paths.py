@@ -3,6 +3,7 @@
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
+from glob import escape
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import recbole
 from recbole_ext.config.values import read_yaml
 from recbole_ext.errors import InputError
 from recbole_ext.whole_file import unfinished
-from recbole_ext.wording import nearest
+from recbole_ext.wording import nearest, quoted
 
 ATOMIC = (".inter", ".user", ".item", ".kg", ".link", ".net")  # RecBole's files
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -115,6 +116,12 @@ def dataset_dir(data_path: str, dataset: str, given: bool, parts: Sequence[str] 
     if url and not parts and not folders[0].exists():  # RecBole asks, and downloads it there
         return str(folders[0])
     looked = " or ".join(map(str, folders))
+    split = sorted(path.name for folder in folders for path in folder.glob(f"{escape(dataset)}.*.inter"))
+    if split and not parts:
+        raise InputError(
+            f"data set '{dataset}' was not found: there is no {files[0]} in {looked}, but {quoted(split)}; where files "
+            f"are split already, set benchmark_filename, e.g. [train, valid, test]."
+        )
     source = f"unpack {url} into {folders[0]}" if url else "set data_path to the folder that holds it"
     raise InputError(f"data set '{dataset}' was not found: there is no {', '.join(files)} in {looked}; {source}.")
 

@@ -166,9 +166,9 @@ def resolve_item_names(value: Any, stored: dict[str, Any] | None, tokens: Collec
         source = os.path.expanduser(os.fspath(value))
         names = names_in_file(source)
     else:
-        held = f"'{column}', the column of names in the checkpoint" if column else "a mapping"
+        held = f"or '{column}', the column of names in the checkpoint" if column else "as the checkpoint holds no names"
         given = repr(value) if np.ndim(value) == 0 else f"a {type(value).__name__}"
-        raise InputError(f"item_names is {given}; it should be a file with two columns, items and names, or {held}.")
+        raise InputError(f"item_names is {given}; it should be a file with two columns, items and names, {held}.")
     check_names(names, list(tokens)[1:], source)
     return _filled([names.get(token, "") for token in tokens], tokens)
 

@@ -9,6 +9,7 @@ from recbole.utils import FeatureType
 
 from recbole_ext.data.atomic import AtomicTable, read_atomic, read_header
 from recbole_ext.errors import InputError
+from recbole_ext.wording import counted
 
 
 def read_item_vectors(config: Any, tokens: np.ndarray) -> np.ndarray:
@@ -43,7 +44,7 @@ def read_item_vectors(config: Any, tokens: np.ndarray) -> np.ndarray:
         vectors[found[known].astype(np.int64)] = np.stack(table.frame[values][known].to_list())
     getLogger().info(
         f"preload_weight: {known.sum():,} of {len(ids):,} items have a vector in {path}; the others keep their random "
-        f"initialisation. {(~known).sum():,} vectors are of no item of the data set."
+        f"initialisation. {counted((~known).sum(), 'vector')} of no item of the data set left out."
     )
     return vectors
 

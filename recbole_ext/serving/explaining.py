@@ -20,6 +20,7 @@ from recbole_ext.model.explain import Attention
 from recbole_ext.serving.explanation import Explanation
 from recbole_ext.serving.histories import Events, Histories
 from recbole_ext.serving.values import as_text
+from recbole_ext.wording import quoted
 
 
 @torch.no_grad()
@@ -105,9 +106,11 @@ def _item(recommender: Any, item: Any) -> int:
     name = as_text(values_table([item], "item", ""), "item")
     number = int(recommender.items.ids(name)[0])
     if number == 0:
+        named = [] if recommender.item_names is None else (recommender.item_names == name[0]).nonzero()[0]
+        tokens = quoted(recommender.items.tokens[place] for place in named if place)
         raise InputError(
             f"item '{name[0]}' is not among the {len(recommender.items.tokens) - 1:,} items that the model knows; "
-            f"choose one of these."
+            + (f"it is the name of {tokens}, which to give instead." if tokens else "give one that it knows.")
         )
     return number
 

@@ -55,7 +55,7 @@ def _where_it_stands(found: Explanation) -> str:
     kind = "Probability" if found.model == "BST" else "Score"
     dates = found.events["date"]
     return (
-        f"{place}. {kind} {found.score:.4g}, where an item has {found.average_score:.4g} on average. Asked for "
+        f"{place}. {kind} {found.score:.4g}; the average of the items is {found.average_score:.4g}. Asked for "
         f"{figures.moment(found.date)}. {found.model} read {counted(len(found.events), 'past event')} of this user"
         f"{'' if dates.isna().any() or len(dates) < 2 else f', the oldest of {figures.day(dates.iloc[0])}'}."
     )
@@ -68,10 +68,10 @@ def _in_words(found: Explanation) -> str:
         return f"<p>The only past event is <b>{title}</b> ({date}): everything rests on it.</p>"
     order = effect.sort_values(kind="stable")
     lines = []
-    for words, sign, places in (("For it", 1, order.index[::-1]), ("Against it", -1, order.index)):
+    for words, sign, places in (("for", 1, order.index[::-1]), ("against", -1, order.index)):
         events = [_event(found, place) for place in places[:TOLD] if sign * effect[place] > 0]
         if events:
-            lines.append(f"<p>{words} counted most: {'; '.join(events)}.</p>")
+            lines.append(f"<p>What speaks most {words} it: {'; '.join(events)}.</p>")
     return "\n".join(lines)
 
 

@@ -25,7 +25,7 @@ from recbole_ext.tuning.rows import Rows
 from recbole_ext.tuning.schedulers import scheduler
 from recbole_ext.tuning.searchers import adaptive, listed
 from recbole_ext.tuning.trial import Request, run_trial
-from recbole_ext.wording import nearest
+from recbole_ext.wording import counted, nearest
 
 FOLDER = "tune_results"
 LOST_MACHINES = 3  # times that a trial is begun again because its process or its machine went away
@@ -143,7 +143,7 @@ def _run(plan: Plan, journal: Journal, resume: bool) -> None:
     ):
         if not resume:
             journal.begin(plan.as_plain())
-        so_far = f"; {len(ended)} trials have ended, {left.count} are left" if resume else ""
+        so_far = f"; {counted(len(ended), 'trial')} ended, {left.count} left" if resume else ""
         print(f"{'resuming' if resume else 'starting'} the search in {journal.folder}{so_far}", flush=True)
         keys = {key: value for key, value in plan.keys.items() if key not in ("gpu_id", "use_gpu")}
         keys["use_gpu"] = "GPU" in each
