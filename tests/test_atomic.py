@@ -192,6 +192,7 @@ def test_columns_are_chosen_by_name(read):
         (HEADER, r"x\.inter holds a header and nothing else"),
         (HEADER + "\n\r\n", r"x\.inter holds a header and nothing else"),
         ("user_id\titem_id\n1\t2\n", r"line 1: header field 'user_id' should read name:type with type token, float"),
+        ("x" * 500 + "\n1\n", r"line 1: header field 'x{80}\.\.' should read name:type"),
         ("user_id:int\n1\n", r"line 1: header field 'user_id:int' should read name:type"),
         (":token\n1\n", r"line 1: header field ':token' should read name:type"),
         ("\n" + HEADER + "a\tx\t1\n", r"line 1: header field '' should read name:type"),

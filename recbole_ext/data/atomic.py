@@ -123,6 +123,7 @@ def _header(path: str, words: list[str], separator: str) -> dict[str, FeatureTyp
     for word in words:
         name, _, kind = word.partition(":")
         if not name or kind not in KINDS:
+            word = f"{word[:80]}{'..' * (len(word) > 80)}"  # a whole file in one field, where the encoding is another
             raise InputError(
                 f"{path} line 1: header field '{word}' should read name:type with type {', '.join(KINDS)}, "
                 f"and {separator!r} between the fields."
