@@ -11,6 +11,7 @@ from recbole.utils import FeatureType
 from recbole_ext.data.table import NO_NUMBER, TextTable, parse, quoting, read_text, refuse_repeated
 from recbole_ext.errors import InputError
 
+PADDING = "[PAD]"  # the token of id 0, in RecBole
 LARGEST = 3.4e38  # of what models compute with
 UNIT_SEPARATOR = b"\x1f"  # stands in for separators of several characters, which the fast parser does not take
 KINDS = {kind.value: kind for kind in FeatureType}
@@ -95,6 +96,10 @@ def read_atomic(
     for name, kind in types.items():
         if kind in (FeatureType.TOKEN_SEQ, FeatureType.FLOAT_SEQ):
             table.frame[name] = _sequences(table, name, seq_separator)
+        if kind in (FeatureType.TOKEN, FeatureType.TOKEN_SEQ) and name not in as_text and PADDING.encode() in data:
+            column = table.frame[name]
+            padding = [PADDING in words for words in column] if kind == FeatureType.TOKEN_SEQ else column == PADDING
+            table.refuse(np.asarray(padding, dtype=bool), name, "that token stands for the padding; give another name")
     return table
 
 
