@@ -19,7 +19,7 @@ from recbole_ext.config.models import find_model, name_of
 from recbole_ext.config.paths import check_outputs, writable_dir
 from recbole_ext.data import create_dataset, data_preparation
 from recbole_ext.errors import InputError
-from recbole_ext.evaluation.per_user import per_user_file, write_per_user
+from recbole_ext.evaluation.per_user import check_users, per_user_file, write_per_user
 from recbole_ext.log_errors import raise_errors
 from recbole_ext.log_files import check_log_dir, start_log_file
 from recbole_ext.rebuild import build, class_of, config_of, device_named, keys_of
@@ -66,6 +66,8 @@ def run_recbole(
     else:
         config = _config_to_resume(resume, model, dataset, config_file_list, config_dict, argv, saved)
     check_run(config)
+    if per_user_path is not None:
+        check_users(config)
     writable_dir(config["checkpoint_dir"], "checkpoints")
     check_log_dir(config)
     init_seed(config["seed"], config["reproducibility"])
@@ -88,17 +90,20 @@ def run_recbole(
         trainer.resume_checkpoint(resume)
     logger.info(_course(config, bool(valid_data)))
     score, valid_result = trainer.fit(train_data, valid_data, saved=saved, show_progress=config["show_progress"])
+    users = None
     if per_user_path is None:
         test_result = trainer.evaluate(test_data, load_best_model=saved, show_progress=config["show_progress"])
     else:
         test_result, users = trainer.evaluate_per_user(test_data, saved, show_progress=config["show_progress"])
-        if users is not None:
-            write_per_user(users, per_user_path)
     trainer.tensorboard.close()
 
     logger.info("The running environment of this training is as follows:\n" + get_environment(config).draw())
     logger.info(set_color("best valid ", "yellow") + f": {valid_result}")
     logger.info(set_color("test result", "yellow") + f": {test_result}")
+    if users is not None and per_user_path is not None:
+        write_per_user(users, per_user_path)
+    elif per_user_path is not None:
+        logger.warning(f"per_user: there is no test result, so {per_user_path} is not written.")
     result = {
         "best_valid_score": float(score),
         "valid_score_bigger": config["valid_metric_bigger"],

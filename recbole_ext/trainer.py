@@ -24,7 +24,7 @@ from recbole_ext.errors import InputError
 from recbole_ext.evaluation.collector import CountingCollector
 from recbole_ext.evaluation.evaluator import LabelEvaluator
 from recbole_ext.evaluation.exclude_history import History
-from recbole_ext.evaluation.per_user import per_user_table
+from recbole_ext.evaluation.per_user import check_users, per_user_table
 from recbole_ext.log_errors import TensorBoardLog, tensorboard_errors
 from recbole_ext.log_files import tensorboard_in_log_dir
 from recbole_ext.whole_file import remove_unfinished
@@ -175,6 +175,7 @@ class PlainCheckpoints:
             the metrics, as `evaluate`, and a DataFrame with the metrics of each user, see `per_user_table`; None and
             None without data.
         """
+        check_users(self.config)
         self.eval_collector.keeps_rows = self.evaluator.keeps_collected = True
         try:
             result = self.evaluate(eval_data, load_best_model, model_file, show_progress)

@@ -105,7 +105,7 @@ def test_files_in_the_encoding_that_is_said(encoding, read):
 def test_tokens_are_text_whatever_they_look_like(read):
     tokens = [
         "NA", "None", "nan", "null", "N/A", "NULL", "inf", "2023", "007", "1e5", "0x1F", "True", "-", " ", "#", "'",
-        "1,5", "日本", "😀", "e\u0301", "a b", "a:b", "9" * 40, "\u2028", "\x85", "\x1d", "[PAD]", "-1",
+        "1,5", "日本", "😀", "e\u0301", "a b", "a:b", "9" * 40, "\u2028", "\x85", "\x1d", "[pad]", "-1",
     ]  # fmt: skip
     table = read(HEADER + "".join(f"{token}\tx{token}\t1\n" for token in tokens))
     assert table.frame["user_id"].tolist() == tokens
@@ -198,6 +198,7 @@ def test_columns_are_chosen_by_name(read):
         (HEADER, r"x\.inter holds a header and nothing else"),
         (HEADER + "\n\r\n", r"x\.inter holds a header and nothing else"),
         ("user_id\titem_id\n1\t2\n", r"line 1: header field 'user_id' should read name:type with type token, float"),
+        ("x" * 500 + "\n1\n", r"line 1: header field 'x{80}\.\.' should read name:type"),
         ("user_id:int\n1\n", r"line 1: header field 'user_id:int' should read name:type"),
         (":token\n1\n", r"line 1: header field ':token' should read name:type"),
         ("\n" + HEADER + "a\tx\t1\n", r"line 1: header field '' should read name:type"),
@@ -220,6 +221,8 @@ def test_columns_are_chosen_by_name(read):
         (HEADER + "a\tx\t1-2-3-4\n", r"line 2: timestamp is '1-2-3-4'; it should be a number\."),
         (HEADER + "a\tx\t1,5\n", r"line 2: timestamp is '1,5'; it should be a number"),
         (HEADER + "a\tx\t1_000\n", r"line 2: timestamp is '1_000'; it should be a number"),
+        (HEADER + "a\tx\t1\na\t[PAD]\t1\n", r"line 3: item_id is '\[PAD\]'; that token stands for the padding"),
+        ("a:token\tb:token_seq\nx\t1 [PAD]\n", r"line 2: b is '1 \[PAD\]'; that token stands for the padding"),
         (HEADER + "a\tx\tinf\n", r"line 2: timestamp is 'inf'; it should be a finite number"),
         (HEADER + "a\tx\t1\na\tx\t-Infinity\n", r"line 3: timestamp is '-inf'; it should be a finite number"),
         ("a:token\tb:float_seq\nx\t1 2\ny\t1 two\n", r"line 3: b is '1 two'; it should be finite numbers"),

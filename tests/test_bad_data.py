@@ -6,6 +6,7 @@ import zipfile
 import pytest
 import recbole.data.dataset.dataset as recbole_dataset
 
+from recbole_ext import InputError, create_dataset
 from tests.data_checks import ALL_COLUMNS, PLAIN, RATED, TINY, histories, refused
 
 
@@ -207,3 +208,11 @@ def test_a_download_that_fails_is_one_sentence_and_leaves_nothing_in_the_way(loa
         refused(load, sentence, model, dataset="lastfm", data_path=str(tmp_path / "new"))
     remote("no:good")
     refused(load, "line 1: header field 'no:good'", dataset="lastfm", data_path=str(tmp_path / "new"))
+
+
+@pytest.mark.parametrize("model", ["MEANTIME", "BPR"])
+def test_the_token_of_the_padding_is_refused_in_data(make_config, write_lines, model):
+    rows = [f"u{number % 3}\ti{number}\t{number}" for number in range(12)]
+    path = write_lines("inter", "user_id:token\titem_id:token\ttimestamp:float", *rows, "u1\t[PAD]\t20")
+    with pytest.raises(InputError, match=r"'\[PAD\]'; that token stands for the padding; give another name"):
+        create_dataset(make_config(model, data_path=path))

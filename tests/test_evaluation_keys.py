@@ -211,7 +211,7 @@ def test_metrics_of_probabilities_are_refused_for_scores_without_bounds(configur
         with pytest.raises(InputError) as refusal:
             check_evaluation(config)
         assert str(refusal.value) == (
-            f"metrics has {metric}, which measures probabilities, but the predictions of {config['model']} are scores "
+            f"metrics has {metric}, which measures probabilities, but the predictions of {model} are scores "
             f"without bounds; give AUC or GAUC, or choose a model of clicks such as BST or DIN."
         )
     check_evaluation(configure(model, **keys))

@@ -38,6 +38,10 @@ def test_click_models_are_trained_loaded_and_resumed(no_waiting, data_path, mode
         ("BPR", {**IDS, **LABELS, "metrics": ["AUC"]}, "are empty, but BPR needs both"),
         ("FM", {**IDS, "eval_args": {"mode": "uni5"}}, "mode uni5 ranks items; set it to labeled"),
         ("FM", {**IDS, "train_neg_sample_args": {"distribution": "uniform"}}, "which draws items; set it to None"),
+        ("FM", {**IDS, "eval_args": {"split": {"LS": "valid_and_test"}, "mode": "labeled"}}, "set it to RS"),
+        ("FM", {**IDS, "rm_dup_inter": "first"}, "rm_dup_inter is 'first', which is about users and items"),
+        ("FM", {**IDS, "user_inter_num_interval": "[3,inf)"}, "user_inter_num_interval is '.3,inf.', which is about"),
+        ("FM", {**IDS, "load_col": {"inter": ["label"]}}, "leaves FM no column to learn from; add those of features"),
         ("FM", {**IDS, "metrics": ["GAUC"], "valid_metric": "GAUC"}, "GAUC, which is measured for each user"),
     ],
 )  # fmt: skip
@@ -53,3 +57,9 @@ def test_columns_that_the_file_lacks_are_named_with_the_remedy(make_config, data
         InputError, match="without 'user_id', which USER_ID_FIELD names; .* to None where labels depend"
     ):
         create_dataset(config)
+
+
+def test_metrics_of_each_user_are_refused_before_training(no_waiting, data_path):
+    keys = {**IDS, **COLUMNS, **LABELS, "data_path": data_path, "epochs": 1, "use_gpu": False}
+    with pytest.raises(InputError, match="per_user asks for the metrics of each user, but USER_ID_FIELD is empty"):
+        run_recbole("FM", "toy", None, keys, argv=[], per_user="users.csv")

@@ -330,7 +330,7 @@ def test_the_time_of_a_request_is_a_number_or_a_date(at, make_reader):
     [
         True, "noon", "01/02/2020", "now", np.nan, np.inf, 1.7e308, -1.7e308, pd.NaT, dt.timedelta(1),
         np.timedelta64(1, "D"), np.datetime64("NaT"), "3000-01-01", dt.date(9999, 1, 1),
-        {"u1": None}, {"u1": "x"}, [1.0, 2.0], b"1", 1j,
+        {"u1": None}, {"u1": "x"}, [1.0, 2.0], b"1", 1j, 10**400,
     ],
     ids=repr,
 )  # fmt: skip
@@ -342,6 +342,7 @@ BAD_TIMES = {
     "bool": ([True, False], None), "boolean": ([True, False], "boolean"), "duration": (pd.to_timedelta([1, 2]), None),
     "timedelta": ([dt.timedelta(1)], object), "bytes": ([b"1"], object), "list": ([[1]], object),
     "dict": ([{}], object), "complex": ([1j], None), "period": (pd.period_range("2020", periods=2, freq="D"), None),
+    "huge": ([10**400], object),
     "time": ([dt.time(1)], object), "none": ([None], object), "mixed bool": ([True, 1.6e9], object),
     "day first": (["13/01/2020"], None), "month first": (["2020-01-01", "01/13/2020"], None),
     "today": (["today"], None),

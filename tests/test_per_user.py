@@ -244,3 +244,11 @@ def test_the_paired_test_of_the_documentation_runs(run, capsys):
         run(file=f"{name}.csv", seed=seed, topk=[10], valid_metric="NDCG@10", metrics=["NDCG"])
     exec(code, {})
     assert "pvalue" in capsys.readouterr().out
+
+
+def test_no_test_data_leaves_the_file_alone_and_says_so(run, caplog):
+    Path("users.csv").write_text("of another run\n")
+    result = run(metrics=["NDCG"], eval_args={"split": {"RS": [0.8, 0.2, 0]}}, state="warning")
+    assert result["per_user"] is None
+    assert Path("users.csv").read_text() == "of another run\n"
+    assert "per_user: there is no test result, so " in caplog.text

@@ -68,7 +68,7 @@ def test_nobody_asked_for_gives_no_rows(recommender, histories):
     assert (len(found.tokens), found.vectors.shape) == (0, (0, 13))
 
 
-@pytest.mark.parametrize("name", ["BST", "SASRec", "GRU4Rec", "FPMC"])
+@pytest.mark.parametrize("name", ["BST", "SASRec", "GRU4Rec", "FPMC", "recbole.LightSANs"])
 def test_a_model_without_such_vectors_is_one_sentence(recommender, histories, name):
     recommender = recommender(name)
     for call in (recommender.item_vectors, lambda: recommender.user_vectors(histories)):

@@ -8,6 +8,7 @@ from recbole_ext.errors import InputError
 from recbole_ext.wording import nearest
 
 FIELDS = ("USER_ID_FIELD", "ITEM_ID_FIELD", "TIME_FIELD")  # of an event; sequential models need all three
+COUNTING = ("rm_dup_inter", "user_inter_num_interval", "item_inter_num_interval")  # of users and items
 NAMING = (
     "threshold", "val_interval", "normalize_field", "numerical_features", "discretization", "alias_of_user_id",
     "alias_of_item_id",
@@ -83,8 +84,18 @@ def _check_ids(final: dict[str, Any], model_class: Any) -> None:
         wrong = f"train_neg_sample_args is {draws}, which draws items; set it to None"
     elif "GAUC" in final["metrics"]:
         wrong = "metrics has GAUC, which is measured for each user; choose AUC"
+    elif "LS" in (final["eval_args"].get("split") or {}) and not final.get("benchmark_filename"):
+        wrong = "eval_args split LS leaves out events of each user; set it to RS"
+    elif counted := next((key for key in COUNTING if final.get(key) not in (None, "[0,inf)")), None):
+        wrong = f"{counted} is {final[counted]!r}, which is about users and items; leave it out"
     if wrong:
         raise InputError(f"USER_ID_FIELD and ITEM_ID_FIELD are empty, but {wrong}.")
+    loaded = (final.get("load_col") or {}).get("inter")
+    if isinstance(loaded, list) and not set(loaded) - {final["LABEL_FIELD"], *(final.get("threshold") or {})}:
+        raise InputError(
+            f"load_col lists {loaded} for the .inter file, which leaves {model_class.__name__} no column to learn "
+            f"from; add those of features."
+        )
 
 
 def _splits_in_order_of_time(final: dict[str, Any]) -> bool:

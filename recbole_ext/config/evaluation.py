@@ -12,7 +12,7 @@ import recbole
 from recbole.evaluator import TopkMetric, metric_types, metrics_dict
 from recbole.utils import EvaluatorType, ModelType
 
-from recbole_ext.config.models import is_known
+from recbole_ext.config.models import is_known, name_of
 from recbole_ext.config.sampling import (
     KEY,
     check_training,
@@ -223,7 +223,8 @@ def _check_probabilities(config: Any, labels: list[str]) -> None:
     if not wrong or predicts_probabilities(config.model_class):
         return
     own = "" if is_known(config.model_class) else ", or predicts_probabilities = True in the class if they are some"
+    name = name_of(config.model_class)
     raise InputError(
-        f"metrics has {wrong[0]}, which measures probabilities, but the predictions of {config['model']} are scores "
+        f"metrics has {wrong[0]}, which measures probabilities, but the predictions of {name} are scores "
         f"without bounds; give AUC or GAUC, or choose a model of clicks such as BST or DIN{own}."
     )

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 MOST = 10**18  # below what 64 bits hold
@@ -78,7 +79,7 @@ class Moment(Kind):
     wanted = "a date such as '1998-03-01' or '1998-03-01 12:00+01:00', or a number in the unit of the file"
 
     def fit(self, value: Any) -> str | float:
-        text = str(value).strip() if isinstance(value, (str, date)) else None
+        text = str(value).strip() if isinstance(value, (str, date, np.datetime64)) else None
         if text is None:
             try:
                 return Number().fit(value)

@@ -11,6 +11,7 @@ from recbole.utils import FeatureType
 from recbole_ext.data.table import NO_NUMBER, TextTable, parse, quoting, read_text, refuse_repeated
 from recbole_ext.errors import InputError
 
+PADDING = "[PAD]"  # the token of id 0, in RecBole
 LARGEST = 3.4e38  # of what models compute with
 # one of these stands in for a separator of several characters, which the fast parser does not take
 STAND_INS = [bytes([code]) for code in range(31, 0, -1) if code not in b"\t\n\r"]
@@ -99,6 +100,10 @@ def read_atomic(
     for name, kind in types.items():
         if kind in (FeatureType.TOKEN_SEQ, FeatureType.FLOAT_SEQ):
             table.frame[name] = _sequences(table, name, seq_separator)
+        if kind in (FeatureType.TOKEN, FeatureType.TOKEN_SEQ) and name not in as_text and PADDING.encode() in data:
+            column = table.frame[name]
+            padding = [PADDING in words for words in column] if kind == FeatureType.TOKEN_SEQ else column == PADDING
+            table.refuse(np.asarray(padding, dtype=bool), name, "that token stands for the padding; give another name")
     return table
 
 
@@ -127,6 +132,7 @@ def _header(path: str, words: list[str], separator: str) -> dict[str, FeatureTyp
     for word in words:
         name, _, kind = word.partition(":")
         if not name or kind not in KINDS:
+            word = f"{word[:80]}{'..' * (len(word) > 80)}"  # a whole file in one field, where the encoding is another
             raise InputError(
                 f"{path} line 1: header field '{word}' should read name:type with type {', '.join(KINDS)}, "
                 f"and {separator!r} between the fields."

@@ -35,16 +35,24 @@ def read_item_vectors(config: Any, tokens: np.ndarray) -> np.ndarray:
     size = int(sizes.iloc[0])
     _refuse(table, sizes == 0, f"{values} is empty; every line should have a vector")
     _refuse(table, sizes != size, f"{values} has another number of values than the {size} of the first line")
+    numbers = np.stack(table.frame[values].to_list()).astype(np.float64)
+    large = (np.abs(numbers) > np.finfo(np.float32).max).any(axis=1)
+    _refuse(table, large, f"{values} holds a number beyond 3.4e38, which float32 cannot hold; scale the vectors")
 
     ids = {str(token): number for number, token in enumerate(tokens) if number}
     found = table.frame[column].map(ids)
     known = found.notna().to_numpy()
+    if not known.any():
+        example = next(iter(ids), None)
+        raise InputError(
+            f"{path}: none of its {len(known):,} vectors is of an item of the data set; {column} should hold tokens of "
+            f"{config['ITEM_ID_FIELD']} such as '{example}', and holds '{table.frame[column].iloc[0]}'."
+        )
     vectors = np.zeros((len(tokens), size))
-    if known.any():
-        vectors[found[known].astype(np.int64)] = np.stack(table.frame[values][known].to_list())
+    vectors[found[known].astype(np.int64)] = numbers[known]
     getLogger().info(
-        f"preload_weight: {known.sum():,} of {len(ids):,} items have a vector in {path}; the others keep their random "
-        f"initialisation. {counted((~known).sum(), 'vector')} of no item of the data set left out."
+        f"preload_weight: {vectors.any(axis=1).sum():,} of {len(ids):,} items have a vector in {path}; the others keep "
+        f"their random initialisation. {counted((~known).sum(), 'vector')} of no item of the data set left out."
     )
     return vectors
 

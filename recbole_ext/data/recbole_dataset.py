@@ -9,6 +9,7 @@ import torch
 from recbole.data.dataset import SequentialDataset
 from recbole.utils import ModelType
 
+from recbole_ext.data.atomic import PADDING
 from recbole_ext.data.frames import warn_of_copies
 from recbole_ext.data.splits import add_validation, cuts_time, report_empty_parts, rows_of_periods
 from recbole_ext.errors import InputError
@@ -53,6 +54,15 @@ class ExactSplits:
         if self.time_field in self.inter_feat:
             self.exact_times = self.inter_feat[self.time_field].to_numpy(dtype=np.float64, copy=True)
         super()._normalize()
+
+    def _remap_ID_all(self):
+        super()._remap_ID_all()
+        for name, tokens in self.field2id_token.items():
+            if PADDING in [str(token) for token in tokens[1:]]:
+                raise InputError(
+                    f"data set '{self.dataset_name}': column '{name}' holds '{PADDING}'; that token stands for the "
+                    f"padding; give another name."
+                )
 
     def build(self):
         """RecBole's split, or one at points of time; see `report_empty_parts` for what is refused."""

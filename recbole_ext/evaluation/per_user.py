@@ -31,6 +31,12 @@ def per_user_file(path: Any) -> str | None:
     return writable_file(name, "per_user")
 
 
+def check_users(config: Any) -> None:
+    """`InputError` if the events have no users."""
+    if not config["USER_ID_FIELD"]:
+        raise InputError("per_user asks for the metrics of each user, but USER_ID_FIELD is empty; leave per_user out.")
+
+
 def write_per_user(frame: pd.DataFrame, path: str) -> None:
     """Write what `per_user_table` made, as a whole or not at all; the suffix of the path decides the format."""
     if path.lower().endswith(".csv"):

@@ -111,8 +111,16 @@ def _as_numbers(values: np.ndarray) -> np.ndarray:
     if values.dtype.kind != "O":
         return np.full(len(values), np.nan)
     if pd.api.types.infer_dtype(values, skipna=True) != "string":
-        values = np.array([v if isinstance(v, str) or _is_number(v) else np.nan for v in values], dtype=object)
+        values = np.array([v if isinstance(v, str) else _as_float(v) for v in values], dtype=object)
     return pd.to_numeric(pd.Series(values, dtype=object), errors="coerce").to_numpy(dtype=np.float64)
+
+
+def _as_float(value: Any) -> float:
+    """A number as float64; NaN for everything else, and for a whole number of more than 308 digits."""
+    try:
+        return float(value) if _is_number(value) else np.nan
+    except OverflowError:
+        return np.nan
 
 
 def _as_dates(values: np.ndarray) -> np.ndarray:

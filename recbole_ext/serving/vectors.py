@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from recbole_ext.config.models import name_of
 from recbole_ext.errors import InputError
 from recbole_ext.model import MODELS
 from recbole_ext.serving.histories import Histories
@@ -67,7 +68,7 @@ def check_vectors(model: Any) -> None:
     if not hasattr(model, "item_table"):
         able = ", ".join(name for name, known in MODELS.items() if hasattr(known, "item_table"))
         raise InputError(
-            f"{type(model).__name__} has no user and item vectors whose inner product is its score; models that have "
+            f"{name_of(type(model))} has no user and item vectors whose inner product is its score; models that have "
             f"them are {able}. Use recommend instead."
         )
 
