@@ -243,6 +243,8 @@ def newest(path: str | os.PathLike, device: torch.device | str = "cpu") -> tuple
     Raises:
         InputError: there is no checkpoint, or one of the files is not one.
     """
+    if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
+        raise InputError(f"resume is {path!r}; it should be the path of a checkpoint.")
     best = os.path.expanduser(path)
     if best.endswith(".latest"):
         best = best.removesuffix(".latest") + ".pth"

@@ -90,6 +90,7 @@ def test_a_column_that_is_missing_is_named_with_its_key_and_the_columns_there_ar
         ("SASRec", {"additional_feat_suffix": ["item"]}, "a file that is read anyway"),
         ("SASRec", {"unused_col": {"user": ["age"]}}, "unused_col has columns of 'user', but there is no file"),
         ("SASRec", {"load_col": {**ALL, "user": ["age"]}}, "load_col names 'age' of 'user', but there is no file"),
+        ("SASRec", {"alias_of_user_id": ["item_id"]}, "names 'item_id', which ITEM_ID_FIELD names"),
         ("BPR", {"load_col": {"inter": ["item_id"]}}, "USER_ID_FIELD names 'user_id', a column of"),
         ("DMF", {"inter_matrix_type": "rating", "load_col": {"inter": ["user_id", "item_id"]}},
          "RATING_FIELD names 'rating', a column of"),

@@ -12,6 +12,7 @@ import pytest
 
 from recbole_ext import InputError
 from recbole_ext.data.catalogue import Catalogue
+from recbole_ext.data.table import read_csv
 from recbole_ext.serving.files import read_events, read_tokens
 from recbole_ext.serving.histories import Reader, reads_times
 from recbole_ext.serving.values import Vocabulary
@@ -461,3 +462,14 @@ def test_features_are_tokens_as_the_training_had_them(make_reader):
 def test_who_reads_times(module, said, expected):
     model = type("Model", (), {"__module__": module, **({} if said is None else {"reads_times": said})})()
     assert reads_times(model) is expected
+
+
+@pytest.mark.parametrize(
+    "header", ["user_id,item_id,timestamp", "note,timestamp,user_id,item_id", "item_id,note,user_id"]
+)
+@pytest.mark.parametrize("rest", ["", "\n", "\n\n"])
+def test_a_csv_file_with_a_header_alone_has_no_rows(tmp_path, header, rest):
+    (tmp_path / "new.csv").write_text(header + rest)
+    table = read_csv(str(tmp_path / "new.csv"), "utf-8", ["user_id", "item_id", "timestamp"], "")
+    assert list(table.frame) == [name for name in header.split(",") if name != "note"]
+    assert len(table.frame) == 0

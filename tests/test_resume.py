@@ -313,3 +313,9 @@ def test_checkpoints_of_models_of_one_name_are_told_apart(run):
             run_recbole(resume=path, model=model, argv=[])
     again = run_recbole(resume=theirs["checkpoint"], model="recbole.LightSANs", argv=[])
     assert again["test_result"] == theirs["test_result"]
+
+
+@pytest.mark.parametrize("value", [{}, 5, True, ["a.pth"], ""])
+def test_resume_from_what_is_no_path_is_refused(run, value):
+    with pytest.raises(InputError, match=r"resume is .*; it should be the path of a checkpoint"):
+        run(resume=value)

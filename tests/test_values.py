@@ -151,7 +151,7 @@ def test_yaml_numbers_are_those_of_python(tmp_path):
         (b"- 1\n- 2", "holds a list; it should hold `key: value` lines"),
         (b"just words", "holds a str"),
         (b"\xff\xfe\x00a", "is not plain YAML"),
-        (b"a: \x00", "is not plain YAML"),
+        (b"a: 1\nb: 'x\x00y'\n", r"keys.yaml line 2 holds the character U\+0000, which YAML does not allow"),
         (b"{[1]: 2, {3: 4}: 5}", "is not plain YAML"),
         (b"a: 1\nb: 2\na: 3\n", "keys.yaml line 3 is not plain YAML: key 'a' appears twice"),
         (b"a: {b: 1, b: 2}\n", "line 1 is not plain YAML: key 'b' appears twice"),

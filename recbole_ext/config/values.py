@@ -5,6 +5,7 @@ import copy
 import os
 import re
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -88,10 +89,16 @@ def read_yaml(path: str) -> dict[str, Any]:
         InputError: the file is missing, is not YAML, has tags, or is not a mapping of keys to values.
     """
     try:
-        with open(path, encoding="utf-8-sig") as file:
-            values = yaml.load(file, Loader=LiteralLoader)
+        text = Path(path).read_text(encoding="utf-8-sig")
+        values = yaml.load(text, Loader=LiteralLoader)
     except OSError as error:
-        raise InputError(f"config file {path} cannot be read: {error.strerror}.") from error
+        raise InputError(f"config file {path or repr(path)} cannot be read: {error.strerror}.") from error
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise InputError(
+            f"config file {path} line {line} holds the character U+{error.character:04X}, which YAML does not allow; "
+            f"remove it."
+        ) from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         mark = getattr(error, "problem_mark", None)
         line = f" line {mark.line + 1}" if mark else ""

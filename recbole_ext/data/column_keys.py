@@ -106,9 +106,13 @@ def _check_together(config: Any, files: "_Files") -> None:
             )
     if config["normalize_field"] and config["normalize_all"]:
         raise InputError("normalize_field and normalize_all are both given; leave one of them out.")
+    ids = {config[f"{part.upper()}_ID_FIELD"]: f"alias_of_{part}_id" for part in ("user", "item")}
     taken: dict[str, str] = {}
     for key in ("alias_of_user_id", "alias_of_item_id", "alias_of_entity_id", "alias_of_relation_id"):
         for name in config[key] or ():
+            if ids.get(name, key) != key:
+                field = ids[name].removeprefix("alias_of_").upper() + "_FIELD"
+                raise InputError(f"{key} names '{name}', which {field} names; its tokens can be those of one only.")
             if (other := taken.setdefault(name, key)) != key:
                 raise InputError(f"{other} and {key} both name '{name}'; its tokens can be those of one only.")
 

@@ -222,6 +222,8 @@ def parse(data: bytes, separator: bytes, quotes: int, header: list[str], dtypes:
     Raises:
         ValueError: a number is something else.
     """
+    if not data.partition(b"\n")[2].strip():  # pandas mixes up names and places of a header alone
+        return pd.DataFrame({name: pd.Series(dtype=dtype) for name, dtype in dtypes.items()})
     place = {name: header.index(name) for name in dtypes}
     names = list(range(len(header)))
     frame = pd.read_csv(
