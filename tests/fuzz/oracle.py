@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+PADDING = "[PAD]"  # RecBole's token of id 0
 PRIVATE_USE = "\ue000"  # a character that no token of the strategies has
 
 
@@ -109,6 +110,8 @@ def columns_of(table: pd.DataFrame, seq_separator: str, ids: Iterable[str]) -> p
         else:
             words = [tuple(word for word in text.split(seq_separator) if word) for text in texts]
             found[name] = words if kind == "token_seq" else [tuple(map(_number, row)) for row in words]
+        if "token" in kind and any(PADDING in (value if kind == "token_seq" else [value]) for value in found[name]):
+            raise Refused("the token of the padding", line=True)
     frame = pd.DataFrame({name: pd.Series(values, dtype=object) for name, values in found.items()})
     for name in ids:
         if f"{name}:token" not in table:
