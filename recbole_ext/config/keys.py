@@ -5,7 +5,7 @@ import importlib
 import inspect
 import re
 import sys
-import textwrap
+import warnings
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
@@ -151,7 +151,10 @@ def _recbole_class(package: str, cls: type, suffix: str) -> Any:
 @cache
 def _tree(module: str) -> ast.Module | None:
     try:
-        return ast.parse(textwrap.dedent(inspect.getsource(sys.modules[module])))
+        source = inspect.getsource(sys.modules[module])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about backslashes in RecBole's docstrings
+            return ast.parse(source)
     except (OSError, TypeError, KeyError, SyntaxError):  # typed into an interactive session, or compiled
         return None
 

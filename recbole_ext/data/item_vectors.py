@@ -35,9 +35,6 @@ def read_item_vectors(config: Any, tokens: np.ndarray) -> np.ndarray:
     size = int(sizes.iloc[0])
     _refuse(table, sizes == 0, f"{values} is empty; every line should have a vector")
     _refuse(table, sizes != size, f"{values} has another number of values than the {size} of the first line")
-    numbers = np.stack(table.frame[values].to_list()).astype(np.float64)
-    large = (np.abs(numbers) > np.finfo(np.float32).max).any(axis=1)
-    _refuse(table, large, f"{values} holds a number beyond 3.4e38, which float32 cannot hold; scale the vectors")
 
     ids = {str(token): number for number, token in enumerate(tokens) if number}
     found = table.frame[column].map(ids)
@@ -49,7 +46,7 @@ def read_item_vectors(config: Any, tokens: np.ndarray) -> np.ndarray:
             f"{config['ITEM_ID_FIELD']} such as '{example}', and holds '{table.frame[column].iloc[0]}'."
         )
     vectors = np.zeros((len(tokens), size))
-    vectors[found[known].astype(np.int64)] = numbers[known]
+    vectors[found[known].astype(np.int64)] = np.stack(table.frame[values][known].to_list())
     getLogger().info(
         f"preload_weight: {vectors.any(axis=1).sum():,} of {len(ids):,} items have a vector in {path}; the others keep "
         f"their random initialisation. {counted((~known).sum(), 'vector')} of no item of the data set left out."

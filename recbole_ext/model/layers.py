@@ -79,7 +79,7 @@ def load_item_vectors(table: nn.Embedding, size_key: str, config, dataset) -> No
     Raises:
         InputError: the vectors are of another size.
     """
-    for column in config["preload_weight"] or ():
+    for column in (config["preload_weight"] or ()) if "preload_weight" in config else ():
         vectors = torch.as_tensor(dataset.get_preload_weight(column), dtype=table.weight.dtype)
         if vectors.shape[1:] != table.weight.shape[1:]:
             size = vectors[0].numel()
