@@ -110,6 +110,7 @@ def check(case: KeyCase) -> str:
             base |= {"load_col": {"inter": ["user_id", "item_id", "timestamp", "label", "rating"]}}
         keys = dict(case.keys)
         names = [part for key in keys for part in (key, f"--{key}")] + ["toy", "argument '", "config file"]
+        names += ["there is no checkpoint"] if "resume" in keys else []  # it names the file
         names += [
             "valid_metric",
             "metrics",
