@@ -2,10 +2,13 @@
 
 import numpy as np
 import pytest
+import torch
+from recbole.evaluator.collector import DataStruct
 from sklearn.metrics import roc_auc_score
 
 from recbole_ext import InputError, create_dataset, data_preparation, get_trainer
 from recbole_ext.config.evaluation import check_evaluation
+from recbole_ext.evaluation.evaluator import LabelEvaluator
 from recbole_ext.evaluation.gauc import gauc
 
 COLUMNS = ("user_id:token", "item_id:token", "timestamp:float", "rating:float")
@@ -35,6 +38,17 @@ def test_users_whose_events_all_have_one_label_do_not_count():
     assert gauc(user, label, np.array([0.1, 0.9, 0, 0, 0])) == 1
     assert gauc(user, label, np.array([0.5, 0.5, 0, 0, 0])) == 0.5
     assert np.isnan(gauc(user[2:], label[2:], np.zeros(3)))
+
+
+@pytest.mark.parametrize("metric", ["LogLoss", "RMSE", "MAE"])
+def test_metrics_of_probabilities_take_a_single_label(make_config, metric):
+    keys = {**KEYS, "metrics": [metric], "valid_metric": metric}
+    struct = DataStruct()
+    struct.set("rec.score", torch.tensor([0.75]))
+    struct.set("data.label", torch.tensor([1.0]))
+    config = make_config("BST", **keys)
+    expected = {"LogLoss": -np.log(0.75)}.get(metric, 0.25)
+    assert LabelEvaluator(config).evaluate(struct) == {metric.lower(): pytest.approx(expected, abs=1e-6)}
 
 
 def events(labels) -> list[tuple]:

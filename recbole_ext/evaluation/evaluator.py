@@ -25,6 +25,9 @@ class LabelEvaluator(Evaluator):
 
     def evaluate(self, dataobject: Any) -> dict[str, float]:
         """All metrics by their names; `InputError` if a metric of one's own calls its results otherwise."""
+        for name in ("rec.score", "data.label"):  # RecBole's metrics squeeze a single label to a number
+            if name in dataobject and dataobject.get(name).shape == (1,):
+                dataobject.set(name, dataobject.get(name).unsqueeze(-1))
         result = super().evaluate(dataobject)
         self.collected = dataobject if self.keeps_collected else None
         if own := registered(self.config["metrics"]):
@@ -43,5 +46,5 @@ class LabelEvaluator(Evaluator):
 
     def calculate_metric(self, struct: Any) -> dict[str, float]:
         """GAUC of what a `CountingCollector` collected."""
-        user, label, score = (struct.get(key).numpy() for key in ("data.user", "data.label", "rec.score"))
+        user, label, score = (struct.get(key).numpy().ravel() for key in ("data.user", "data.label", "rec.score"))
         return {"gauc": round(gauc(user, label, score), self.decimals)}

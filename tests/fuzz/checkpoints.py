@@ -92,7 +92,7 @@ def check(case: CheckpointCase) -> str:
             path.write_bytes(data)
         else:
             torch.save(_edited(case, model.state), path)
-        names = ["checkpoint", str(path), *map(str, case.path)]
+        names = ["checkpoint", str(path), "toy.inter", *map(str, case.path)]
         columns = {
             "user_id": ["a"] * 3,
             "item_id": ["1", "2", "NA"],
