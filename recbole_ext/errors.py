@@ -15,7 +15,13 @@ class InputError(ValueError):
 
     Its message is one sentence for a person: it names the file, line, field or key, the value found, and what
     would be right. The command line prints it without a traceback and exits with status 2.
+
+    Args:
+        message: the sentence. Line breaks, which a value in it may have, become blanks.
     """
+
+    def __init__(self, message: str):
+        super().__init__(" ".join(message.splitlines()))
 
 
 class SearchError(RuntimeError):

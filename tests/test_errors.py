@@ -83,3 +83,9 @@ def test_a_bug_in_an_override_is_no_mistake_of_the_user(monkeypatch):
     monkeypatch.setitem(sys.modules, "recbole_ext.config.columns", columns)
     with pytest.raises(KeyError, match="bug"):
         Config("MEANTIME", "ml-100k", argv=[])
+
+
+@pytest.mark.parametrize("value", ["a\nb", "a\r\nb", "a\u2028b", "a\n"])
+def test_a_sentence_has_one_line_whatever_a_value_holds(value):
+    sentence = f"key 'topk' is '{value}'; it should be a number."
+    assert len(str(InputError(sentence)).splitlines()) == 1

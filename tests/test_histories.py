@@ -473,3 +473,11 @@ def test_a_csv_file_with_a_header_alone_has_no_rows(tmp_path, header, rest):
     table = read_csv(str(tmp_path / "new.csv"), "utf-8", ["user_id", "item_id", "timestamp"], "")
     assert list(table.frame) == [name for name in header.split(",") if name != "note"]
     assert len(table.frame) == 0
+
+
+def test_the_token_of_the_padding_matters_in_columns_that_are_read(tmp_path):
+    (tmp_path / "new.inter").write_text("user_id:token\titem_id:token\tnote:token\nu1\tx\t[PAD]\n")
+    config = {"field_separator": "\t", "seq_separator": " ", "encoding": None}
+    assert len(read_events("new.inter", ["user_id", "item_id"], config).frame) == 1
+    with pytest.raises(InputError, match=r"new.inter line 2: note is '\[PAD\]'"):
+        read_events("new.inter", ["user_id", "item_id", "note"], config)

@@ -94,9 +94,9 @@ def read_yaml(path: str) -> dict[str, Any]:
     except OSError as error:
         raise InputError(f"config file {path or repr(path)} cannot be read: {error.strerror}.") from error
     except yaml.reader.ReaderError as error:
-        line = text.count("\n", 0, error.position) + 1
+        number = text.count("\n", 0, error.position) + 1
         raise InputError(
-            f"config file {path} line {line} holds the character U+{error.character:04X}, which YAML does not allow; "
+            f"config file {path} line {number} holds the character U+{error.character:04X}, which YAML does not allow; "
             f"remove it."
         ) from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from recbole_ext.config.paths import writable_file
-from recbole_ext.data.atomic import read_atomic
+from recbole_ext.data.atomic import read_atomic, read_header
 from recbole_ext.data.item_names import ITEM_NAME
 from recbole_ext.data.table import Table, TextTable, lines, read_csv, read_text, refuse_repeated
 from recbole_ext.errors import InputError
@@ -50,7 +50,10 @@ def read_events(path: str, wanted: list[str], config: Any) -> Table:
     if suffix == ".csv":
         return read_csv(path, encoding, wanted, _remedy(encoding))
     separators = config["field_separator"], config["seq_separator"]
-    return read_atomic(path, *separators, encoding, allow_empty=True, remedy=_remedy(encoding))
+    load = None  # of a file without a header, `read_atomic` says so
+    if os.path.getsize(path):
+        load = [name for name in read_header(path, separators[0], encoding) if name in wanted]
+    return read_atomic(path, *separators, encoding, load, allow_empty=True, remedy=_remedy(encoding))
 
 
 def _encoding(config: Any) -> str:
