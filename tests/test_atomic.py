@@ -258,3 +258,11 @@ def test_a_file_that_cannot_be_read_and_an_unknown_encoding(read, tmp_path):
             InputError, match=r"encoding is '.*', which does not read .*; use utf-8, say|is not \w+ text"
         ):
             read("ä" + HEADER, encoding=encoding)
+
+
+@pytest.mark.parametrize("token", ['"', '"a', '"a""'])
+def test_a_quote_that_is_never_closed_is_a_character(token, read):
+    assert rows(read(HEADER + f"a\tx\t1\n{token}\ty\t2\n"))[1][0] == token
+    reversed_header = "timestamp:float\titem_id:token\tuser_id:token\n"
+    assert rows(read(reversed_header + f"1\tx\ta\n2\ty\t{token}\n"))[1][2] == token
+    assert rows(read(reversed_header + f"1\tx\ta\n2\ty\t{token}"))[1][2] == token

@@ -175,7 +175,7 @@ def _check_used(case: KeyCase, result: dict[str, Any]) -> None:
         if (
             isinstance(value, (int, float))
             and isinstance(used, (int, float))
-            and used != value
+            and not math.isclose(used, value)
             and "batch_size" not in key
         ):
             raise Finding("a key has another value than was given", f"{key}: {value!r}, used {used!r}")
