@@ -196,7 +196,7 @@ def _of_fields(fields: int, width: int) -> str:
 def _csv_misfit(data: bytes, separator: bytes, width: int, strict: bool) -> tuple[int, str] | None:
     """The first line that is not a row of `width` fields by CSV's rules, and what is wrong with it."""
     rows = csv.reader((line.decode() for _, line in lines(data)), delimiter=separator.decode(), strict=strict)
-    for count, (number, line) in enumerate(lines(data), 1):
+    for count, (number, _) in enumerate(lines(data), 1):
         try:
             row = next(rows)
             one_line = rows.line_num == count  # an unpaired quote swallows line ends
@@ -207,8 +207,9 @@ def _csv_misfit(data: bytes, separator: bytes, width: int, strict: bool) -> tupl
             return number, f"has a wrong quote; quotes enclose a field of one line, of at most {limit:,} characters"
         if len(row) != width:
             return number, _of_fields(len(row), width)
+    last = data.rstrip(b" \n").rpartition(b"\n")[2]
     try:  # a quote that is never closed: the csv module takes it on the last line, and pandas does not
-        list(csv.reader([line.decode()], delimiter=separator.decode(), strict=True))
+        list(csv.reader([last.decode()], delimiter=separator.decode(), strict=True))
     except csv.Error as error:
         if "unexpected end of data" in str(error):
             return number, "has a quote that is not closed"
