@@ -74,6 +74,7 @@ def data_preparation(config, dataset):
     if dataset.iid_field:  # otherwise there are labelled events without items, and nothing is ranked
         check_catalogue(config, dataset.item_num)
         limit_eval_batch(config, dataset.item_num)
+    dataset.makes_loaders = True
     with _no_pickles(config), _recbole_reads(config):
         loaders = recbole.data.data_preparation(config, dataset)
     loaders = tuple(seeded(loader, number > 0) for number, loader in enumerate(loaders))

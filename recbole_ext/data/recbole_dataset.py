@@ -26,6 +26,7 @@ class ExactSplits:
     time_field: str
     field2type: dict[str, Any]
     exact_times: np.ndarray | None = None  # of each row of `inter_feat`, in the unit of the file
+    makes_loaders = False  # whether samplers, which need a negative for every user, are going to be made of the parts
 
     def _load_inter_feat(self, token, dataset_path):
         super()._load_inter_feat(token, dataset_path)
@@ -71,7 +72,8 @@ class ExactSplits:
         else:
             parts = self._periods()
         report_empty_parts(parts, self.config)
-        self._check_negatives(parts)
+        if self.makes_loaders:
+            self._check_negatives(parts)
         return parts
 
     def _check_negatives(self, parts: list[Any]) -> None:

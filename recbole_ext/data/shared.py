@@ -27,6 +27,7 @@ class SharedData:
         init_seed(config["seed"], config["reproducibility"])
         recorder = _Recorder(config)
         self.dataset: Any = create_dataset(recorder)
+        self.dataset.makes_loaders = True
         with recbole_errors_as_input_error(f"eval_args {config['eval_args']} with data set '{config['dataset']}'"):
             self.parts: list = self.dataset.build()
         self.keys: set[str] = recorder.keys

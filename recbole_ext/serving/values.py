@@ -181,9 +181,10 @@ def times(table: Table, name: str, catalogue: Catalogue) -> np.ndarray:
     dates = np.full(len(values), np.nan) if is_number.all() else _as_dates(values)
     is_date = np.isfinite(dates)
     wrong = ~(is_number | is_date)
-    if is_number.any() and is_date.any():
-        wrong |= is_date if is_number.sum() >= is_date.sum() else is_number
     table.refuse(wrong, name, f"it should be a number in time_unit {unit}, or a date such as 2020-12-31T18:30")
+    if is_number.any() and is_date.any():
+        fewer, others = (is_date, "numbers") if is_number.sum() >= is_date.sum() else (is_number, "dates")
+        table.refuse(fewer, name, f"other times are {others}: give numbers in time_unit {unit} alone, or dates alone")
     return dates / seconds_per_unit(unit) if is_date.any() else numbers
 
 

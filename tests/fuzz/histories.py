@@ -6,6 +6,7 @@ import importlib.util
 import io
 import json
 import math
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -181,6 +182,9 @@ def expected_requests(case: HistoryCase, model: Served) -> list[Request]:
                 raise Refused(f"times: {kind}", line=in_file)
             open_question |= kind == "iso" and len({len(value) for value in values}) > 1
             open_question |= kind in ("category", "iso category")
+            dates = {bool(re.match(r"\d+-\d+-\d", str(value))) for value in values}
+            if len(dates) > 1 and kind in ("text", "mixed"):
+                raise Refused("numbers and dates", line=in_file)
             try:
                 columns[name] = [oracle.seconds_of(value, model.unit) for value in values]
             except Refused as error:
