@@ -33,7 +33,7 @@ def test_every_outcome_is_right_or_one_sentence(part):
 @pytest.mark.parametrize(
     ("error", "key"),
     [
-        (InputError("two sentences\nabout toy."), "sentence: more or less than one"),
+        (InputError(""), "sentence: more or less than one"),
         (InputError("something is wrong."), "sentence: names nothing"),
         (KeyError("class"), "KeyError in no file of recbole_ext"),
     ],
