@@ -6,7 +6,7 @@ import torch
 
 from recbole_ext.config.columns import without_item_vectors
 from recbole_ext.config.keys import DERIVED, known_keys, unknown_key_sentence
-from recbole_ext.config.models import find_model, full_name, is_ours
+from recbole_ext.config.models import find_model, is_ours, name_of
 from recbole_ext.errors import InputError, recbole_errors_as_input_error
 
 
@@ -36,7 +36,7 @@ def keys_of(state: dict[str, Any], network_class: str | type, changes: dict[str,
     known = known_keys(model_class, keys)
     for key in changes:
         if key == "model" or key not in known:
-            raise InputError(unknown_key_sentence(key, known - {"model"}, full_name(model_class)))
+            raise InputError(unknown_key_sentence(key, known - {"model"}, name_of(model_class)))
     keys.update(changes, allow_unknown=True)  # keys of the user's own that the training let through
     del keys["model"]
     return keys

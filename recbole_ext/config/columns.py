@@ -4,6 +4,7 @@ from typing import Any
 
 from recbole.utils import ModelType
 
+from recbole_ext.config.sampling import evaluation_modes
 from recbole_ext.errors import InputError
 from recbole_ext.wording import nearest
 
@@ -73,8 +74,7 @@ def _check_ids(final: dict[str, Any], model_class: Any) -> None:
     if user or item:
         empty, other = ("ITEM_ID_FIELD", "USER_ID_FIELD") if user else ("USER_ID_FIELD", "ITEM_ID_FIELD")
         raise InputError(f"{empty} is empty and {other} is '{user or item}'; name both columns, or neither.")
-    mode, draws = final["eval_args"].get("mode", "full"), final.get("train_neg_sample_args")
-    modes = set(mode.values()) if isinstance(mode, dict) else {mode}
+    modes, draws = evaluation_modes(final["eval_args"]), final.get("train_neg_sample_args")
     wrong = ""
     if model_class.type not in (ModelType.CONTEXT, ModelType.DECISIONTREE):
         wrong = f"{model_class.__name__} needs both"

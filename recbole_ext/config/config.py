@@ -19,7 +19,7 @@ from recbole_ext.config.keys import (
     without_effect,
 )
 from recbole_ext.config.kinds import Kind
-from recbole_ext.config.models import find_model, full_name, is_known, is_ours
+from recbole_ext.config.models import find_model, is_known, is_ours, name_of
 from recbole_ext.config.paths import absolute, check_dataset_name, dataset_dir, properties_dir, setting_or_file
 from recbole_ext.config.schema import fit, kind_of, text
 from recbole_ext.config.values import LiteralLoader, parse_literal, plain, read_property_file, read_yaml
@@ -153,7 +153,7 @@ class Config(RecBoleConfig):
         # the point may hold the transform, too; whether the two fit shows when they are together
         known = self._known_keys() | {name for names in OF_TRANSFORMS.values() for name in names}
         if key not in known and not self["allow_unknown"]:
-            raise InputError(unknown_key_sentence(key, self._known_keys(), full_name(self.model_class)))
+            raise InputError(unknown_key_sentence(key, self._known_keys(), name_of(self.model_class)))
         return self._fit(key, value)
 
     def _known_keys(self) -> set[str]:
@@ -181,7 +181,7 @@ class Config(RecBoleConfig):
 
     def _refuse_unknown(self, sources: Sequence[dict[str, Any]]) -> None:
         known, shared = self._known_keys(), without_effect(self.model_class)
-        name = full_name(self.model_class)
+        name = name_of(self.model_class)
         allow = any(self._fit(key, source[key]) for source in sources for key in source if key == "allow_unknown")
         for source in sources:
             from_host = self.argv is None and source is self.cmd_config_dict

@@ -57,14 +57,6 @@ def is_known(model: type) -> bool:
     return is_ours(model) or model.__module__.startswith("recbole.model.")
 
 
-def full_name(model: type) -> str:
-    """The name that `find_model` takes for a class: RecBole's LightSANs is `recbole.LightSANs`."""
-    from recbole_ext.model import MODELS
-
-    theirs = model.__module__.startswith("recbole.model.") and model.__name__ in MODELS and not is_ours(model)
-    return f"recbole.{model.__name__}" if theirs else model.__name__
-
-
 def _recbole_model(name: str, ours: list[str]) -> type:
     # importing RecBole's sequential models makes torch look for NaN after every step of every backward pass
     before = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
