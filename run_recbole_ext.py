@@ -6,7 +6,7 @@ import sys
 def main() -> int:
     """Run it; returns the exit status. Without RecBole that is 2, with the command that installs it."""
     try:
-        from recbole_ext.cli import program
+        from recbole_ext.cli.entry import program
     except ImportError as error:
         if error.name != "recbole":
             raise

@@ -25,7 +25,7 @@ from benchmarks import measure  # noqa: E402
 from benchmarks.lightsans_step import FIELDS, ITEMS  # noqa: E402
 from recbole_ext import LightSANs  # noqa: E402
 from recbole_ext.config import properties_file  # noqa: E402
-from recbole_ext.config.values import read_yaml  # noqa: E402
+from recbole_ext.utils.literals import read_yaml  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "attention_growth.md"
 LENGTHS = (50, 100, 200, 400, 700, 1000)

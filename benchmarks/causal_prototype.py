@@ -24,9 +24,9 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from recbole_ext import Config
 from recbole_ext.data import create_dataset
-from recbole_ext.model.kernels import TABULATED, GapTable, SinPhases
 from recbole_ext.model.layers import Dropout
-from recbole_ext.model.mixed_attention import MixedAttention, Temporal
+from recbole_ext.model.meantime.attention import MixedAttention, Temporal
+from recbole_ext.model.meantime.kernels import TABULATED, GapTable, SinPhases
 
 DATA = {"beauty": "amazon-beauty", "ml-100k": "ml-100k", "ml-1m": "ml-1m"}
 DAY = 86_400

@@ -40,8 +40,10 @@ sys.path[:0] = [str(ROOT)]
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
-from recbole_ext import Config, InputError, Recommender, checkpoint, load_data_and_model, quick_start  # noqa: E402
-from recbole_ext.cli import main as command  # noqa: E402
+from recbole_ext import Config, InputError, Recommender, load_data_and_model, quick_start  # noqa: E402
+from recbole_ext.checkpoint import file as checkpoint  # noqa: E402
+from recbole_ext.cli.entry import main as command  # noqa: E402
+from recbole_ext.utils.versions import versions  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "faults.md"
 KEYS = {
@@ -244,7 +246,7 @@ def measured(folder: Path) -> dict[str, float]:
     if ended(fork(work, log)):
         raise RuntimeError(told(log))
     begin = time.perf_counter()
-    subprocess.run([sys.executable, "-c", "import recbole_ext.trainer"], check=True,
+    subprocess.run([sys.executable, "-c", "import recbole_ext.training.trainer"], check=True,
                    env={**os.environ, "PYTHONPATH": str(ROOT)})  # fmt: skip
     return {**json.loads(Path("pace.json").read_text()), "imports": time.perf_counter() - begin}
 
@@ -470,11 +472,11 @@ def damage(folder: Path, seed: int) -> list[str]:
 
 def provenance(options: argparse.Namespace, begin: float) -> str:
     """Date, hardware, time, versions and command of a part."""
-    versions = ", ".join(f"{key} {value}" for key, value in checkpoint.versions().items())
+    listed = ", ".join(f"{key} {value}" for key, value in versions().items())
     return (
         f"{date.today()}, {os.cpu_count()} CPU cores ({platform.machine()}), 1 thread, busy with other work; "
         f"{sum(os.times()[:4]) / 60:.0f} CPU minutes in {(time.time() - begin) / 60:.0f} minutes. "
-        f"Versions: {versions}.\n"
+        f"Versions: {listed}.\n"
         f"Command: `python benchmarks/faults.py --part {options.part} --kills {options.kills} "
         f"--minutes {options.minutes:g} --seed {options.seed}`"
     )

@@ -24,7 +24,7 @@ from recbole.model.sequential_recommender.lightsans import LightSANs as RecBoleL
 from benchmarks import measure  # noqa: E402
 from recbole_ext import LightSANs  # noqa: E402
 from recbole_ext.config import properties_file  # noqa: E402
-from recbole_ext.config.values import read_yaml  # noqa: E402
+from recbole_ext.utils.literals import read_yaml  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "lightsans_step.md"
 ITEMS = 3416  # of ML-1M

@@ -19,9 +19,10 @@ import pandas as pd  # noqa: E402
 import torch  # noqa: E402
 
 from benchmarks import measure  # noqa: E402
-from recbole_ext import Recommender, checkpoint  # noqa: E402
+from recbole_ext import Recommender  # noqa: E402
+from recbole_ext.checkpoint import file as checkpoint  # noqa: E402
 from recbole_ext.config.config import ConfigWithoutData  # noqa: E402
-from recbole_ext.data.catalogue import Catalogue  # noqa: E402
+from recbole_ext.data.description import Catalogue  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "serving.md"
 MODELS = ("MEANTIME", "LightSANs", "SASRec", "BST")

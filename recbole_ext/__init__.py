@@ -7,6 +7,8 @@ import importlib
 import importlib.util
 from typing import TYPE_CHECKING, Any
 
+from recbole_ext.utils.versions import __version__ as __version__
+
 if importlib.util.find_spec("recbole") is None:
     raise ImportError(
         "recbole_ext extends RecBole, which is not installed; run: pip install --no-deps recbole==1.2.1",
@@ -15,17 +17,15 @@ if importlib.util.find_spec("recbole") is None:
 
 if TYPE_CHECKING:
     from recbole_ext.config import Config, properties_file
+    from recbole_ext.config.metrics import register_metric
     from recbole_ext.data import EventLogDataset, create_dataset, data_preparation
     from recbole_ext.errors import InputError, SearchError
-    from recbole_ext.evaluation.metrics import register_metric
     from recbole_ext.model import BST, MEANTIME, MODELS, LightSANs
     from recbole_ext.quick_start import load_data_and_model, run_recbole
+    from recbole_ext.registration import register
     from recbole_ext.serving import Recommender
-    from recbole_ext.stock import register
-    from recbole_ext.trainer import get_trainer
-    from recbole_ext.tuning.driver import search
-
-__version__ = "0.1.0"
+    from recbole_ext.training.trainer import get_trainer
+    from recbole_ext.tuning.run_search import search
 
 __all__ = [
     "BST", "MEANTIME", "MODELS", "Config", "EventLogDataset", "InputError", "LightSANs", "Recommender", "SearchError",
@@ -36,10 +36,10 @@ __all__ = [
 _HOMES = {
     "BST": "model", "MEANTIME": "model", "LightSANs": "model", "MODELS": "model", "Config": "config",
     "properties_file": "config", "InputError": "errors", "SearchError": "errors",
-    "EventLogDataset": "data", "create_dataset": "data", "data_preparation": "data", "get_trainer": "trainer",
-    "load_data_and_model": "quick_start", "run_recbole": "quick_start", "search": "tuning.driver",
-    "Recommender": "serving", "register": "stock",
-    "register_metric": "evaluation.metrics",
+    "EventLogDataset": "data", "create_dataset": "data", "data_preparation": "data", "get_trainer": "training.trainer",
+    "load_data_and_model": "quick_start", "run_recbole": "quick_start", "search": "tuning.run_search",
+    "Recommender": "serving", "register": "registration",
+    "register_metric": "config.metrics",
 }  # fmt: skip
 
 

@@ -11,19 +11,18 @@ import torch
 from recbole.data.transform import construct_transform
 from recbole.utils import get_environment, get_flops, init_seed, set_color
 
-from recbole_ext import checkpoint
+from recbole_ext.checkpoint import file as checkpoint
+from recbole_ext.checkpoint.rebuild import build, class_of, config_of, device_named, keys_of
 from recbole_ext.config import Config
-from recbole_ext.config.command_line import parse_arguments
+from recbole_ext.config.arguments import parse_arguments
 from recbole_ext.config.evaluation import check_run
-from recbole_ext.config.models import find_model, name_of
-from recbole_ext.config.paths import check_outputs, writable_dir
 from recbole_ext.data import create_dataset, data_preparation
 from recbole_ext.errors import InputError
 from recbole_ext.evaluation.per_user import check_users, per_user_file, write_per_user
-from recbole_ext.log_errors import raise_errors
-from recbole_ext.log_files import check_log_dir, start_log_file
-from recbole_ext.rebuild import build, class_of, config_of, device_named, keys_of
-from recbole_ext.trainer import get_trainer
+from recbole_ext.model.registry import find_model, name_of
+from recbole_ext.training.logs import check_log_dir, raise_errors, start_log_file
+from recbole_ext.training.trainer import get_trainer
+from recbole_ext.utils.paths import check_outputs, writable_dir
 
 
 def run_recbole(

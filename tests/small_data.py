@@ -42,7 +42,7 @@ def finder(folder: Path) -> Callable[..., str]:
 
 
 if __name__ == "__main__":
-    from recbole_ext.cli import main
+    from recbole_ext.cli.entry import main
 
     config.dataset_dir = finder(Path(sys.argv[1]))
     sys.exit(main(sys.argv[2:]))

@@ -15,7 +15,8 @@ import pytest
 import torch
 
 import recbole_ext
-from recbole_ext import MEANTIME, InputError, Recommender, checkpoint, get_trainer, load_data_and_model, run_recbole
+from recbole_ext import MEANTIME, InputError, Recommender, get_trainer, load_data_and_model, run_recbole
+from recbole_ext.checkpoint import file as checkpoint
 
 SMALL = {
     "epochs": 2, "train_batch_size": 16, "show_progress": False, "use_gpu": False, "MAX_ITEM_LIST_LENGTH": 8,

@@ -8,9 +8,9 @@ from typing import Any
 from recbole.model.abstract_recommender import AbstractRecommender
 from recbole.utils import InputType, ModelType
 
-from recbole_ext.config.kinds import Number
 from recbole_ext.config.schema import fit
 from recbole_ext.errors import InputError
+from recbole_ext.utils.validators import Number
 
 
 def check_surroundings(final: dict[str, Any], model_class: Any) -> None:

@@ -4,9 +4,9 @@ from typing import Any
 
 from recbole.utils import ModelType
 
-from recbole_ext.config.sampling import evaluation_modes
+from recbole_ext.config.negative_sampling import evaluation_modes
 from recbole_ext.errors import InputError
-from recbole_ext.wording import nearest
+from recbole_ext.utils.wording import nearest
 
 FIELDS = ("USER_ID_FIELD", "ITEM_ID_FIELD", "TIME_FIELD")  # of an event; sequential models need all three
 COUNTING = ("rm_dup_inter", "user_inter_num_interval", "item_inter_num_interval")  # of users and items

@@ -9,21 +9,17 @@ from typing import Any
 import numpy as np
 from recbole.config import Config as RecBoleConfig
 
-from recbole_ext.config import checks, columns, evaluation, sampling
-from recbole_ext.config.command_line import parse_arguments
-from recbole_ext.config.keys import (
-    DERIVED,
-    OF_TRANSFORMS,
-    known_keys,
-    unknown_key_sentence,
-    without_effect,
-)
-from recbole_ext.config.kinds import Kind
-from recbole_ext.config.models import find_model, is_known, is_ours, name_of
-from recbole_ext.config.paths import absolute, check_dataset_name, dataset_dir, properties_dir, setting_or_file
+from recbole_ext.config import checks, columns, evaluation
+from recbole_ext.config import negative_sampling as sampling
+from recbole_ext.config.arguments import parse_arguments
+from recbole_ext.config.known_keys import DERIVED, OF_TRANSFORMS, known_keys, unknown_key_sentence, without_effect
+from recbole_ext.config.paths import check_dataset_name, dataset_dir, properties_dir, setting_or_file
 from recbole_ext.config.schema import fit, kind_of, text
-from recbole_ext.config.values import LiteralLoader, parse_literal, plain, read_property_file, read_yaml
 from recbole_ext.errors import InputError, recbole_errors_as_input_error
+from recbole_ext.model.registry import find_model, is_known, is_ours, name_of
+from recbole_ext.utils.literals import LiteralLoader, parse_literal, plain, read_property_file, read_yaml
+from recbole_ext.utils.paths import absolute
+from recbole_ext.utils.validators import Kind
 
 
 class Config(RecBoleConfig):

@@ -12,8 +12,8 @@ import recbole
 from recbole.evaluator import TopkMetric, metric_types, metrics_dict
 from recbole.utils import EvaluatorType, ModelType
 
-from recbole_ext.config.models import is_known, name_of
-from recbole_ext.config.sampling import (
+from recbole_ext.config.metrics import registered
+from recbole_ext.config.negative_sampling import (
     KEY,
     check_training,
     draws_negatives,
@@ -21,9 +21,9 @@ from recbole_ext.config.sampling import (
     labels_are_loaded,
     missing_labels,
 )
-from recbole_ext.config.values import read_yaml
 from recbole_ext.errors import InputError
-from recbole_ext.evaluation.metrics import registered
+from recbole_ext.model.registry import is_known, name_of
+from recbole_ext.utils.literals import read_yaml
 
 PROBABILITY_METRICS = ("LogLoss", "RMSE", "MAE")  # they compare a prediction with the label itself
 CLICK_MODELS = (ModelType.CONTEXT, ModelType.DECISIONTREE)

@@ -8,7 +8,8 @@ from typing import Any
 
 from recbole.evaluator import metrics_dict
 
-from recbole_ext.config.kinds import (
+from recbole_ext.errors import InputError
+from recbole_ext.utils.validators import (
     Either,
     Encoding,
     Kind,
@@ -22,8 +23,7 @@ from recbole_ext.config.kinds import (
     Truth,
     TwoMoments,
     whole,
-)  # fmt: skip
-from recbole_ext.errors import InputError
+)
 
 LEARNERS = ("adam", "adamw", "sgd", "adagrad", "rmsprop", "sparse_adam")
 TRANSFORMS = ("mask_itemseq", "inverse_itemseq", "crop_itemseq", "reorder_itemseq")

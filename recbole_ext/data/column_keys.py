@@ -7,9 +7,9 @@ from typing import Any
 
 from recbole.utils import ModelType
 
-from recbole_ext.data.atomic import read_header
+from recbole_ext.data.files.atomic_file import read_header
 from recbole_ext.errors import InputError
-from recbole_ext.wording import nearest
+from recbole_ext.utils.wording import nearest
 
 TOKEN, TOKENS, FLOAT, FLOATS = "token", "token_seq", "float", "float_seq"
 NUMBERS, IDS, SEQUENCES = (FLOAT, FLOATS), (TOKEN, TOKENS), (TOKENS, FLOATS)

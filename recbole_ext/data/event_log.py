@@ -8,10 +8,10 @@ import torch
 from recbole.data.dataset import Dataset
 from recbole.data.interaction import Interaction
 
-from recbole_ext.config.sampling import evaluation_modes, learns_labels
+from recbole_ext.config.negative_sampling import evaluation_modes, learns_labels
 from recbole_ext.data.examples import EventLog, Examples
-from recbole_ext.data.frames import ExactTimeDataset
-from recbole_ext.data.item_vectors import holds_vectors, read_item_vectors, vector_columns
+from recbole_ext.data.files.exact_time import ExactTimeDataset
+from recbole_ext.data.files.item_vectors import holds_vectors, read_item_vectors, vector_columns
 from recbole_ext.data.ranges import Ranges, filtered_prefixes, prefixes, windows
 from recbole_ext.data.splits import cuts_time, report_empty_parts, rows_of_periods
 from recbole_ext.errors import InputError

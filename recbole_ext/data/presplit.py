@@ -8,10 +8,10 @@ import torch
 from recbole.data.interaction import Interaction
 from recbole.utils import FeatureType
 
-from recbole_ext.data.atomic import AtomicTable
 from recbole_ext.data.event_log import EventLogDataset
 from recbole_ext.data.examples import EventLog, Examples
-from recbole_ext.data.frames import EVENTS
+from recbole_ext.data.files.atomic_file import AtomicTable
+from recbole_ext.data.files.exact_time import EVENTS
 from recbole_ext.data.ranges import Ranges
 from recbole_ext.data.splits import add_validation
 from recbole_ext.errors import InputError

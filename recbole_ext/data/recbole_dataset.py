@@ -9,8 +9,8 @@ import torch
 from recbole.data.dataset import SequentialDataset
 from recbole.utils import ModelType
 
-from recbole_ext.data.atomic import PADDING
-from recbole_ext.data.frames import warn_of_copies
+from recbole_ext.data.files.atomic_file import PADDING
+from recbole_ext.data.files.exact_time import warn_of_copies
 from recbole_ext.data.splits import add_validation, cuts_time, report_empty_parts, rows_of_periods
 from recbole_ext.errors import InputError
 

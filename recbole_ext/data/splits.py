@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from recbole_ext.data.times import in_unit, text_of_time
+from recbole_ext.data.files.time_units import in_unit, text_of_time
 from recbole_ext.errors import InputError
 
 PARTS = ("training", "validation", "test")

@@ -10,10 +10,10 @@ import pandas as pd
 from recbole.evaluator.base_metric import LossMetric
 from recbole.evaluator.metrics import AUC, GAUC
 
-from recbole_ext.config.paths import writable_file
 from recbole_ext.errors import InputError
 from recbole_ext.evaluation.gauc import user_auc
-from recbole_ext.whole_file import write_whole
+from recbole_ext.utils.atomic_write import write_whole
+from recbole_ext.utils.paths import writable_file
 
 SUFFIXES = (".csv", ".parquet")
 

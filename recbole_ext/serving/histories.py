@@ -16,13 +16,13 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from recbole_ext.data.catalogue import Catalogue
+from recbole_ext.data.description import Catalogue
 from recbole_ext.data.examples import EventLog, Examples
+from recbole_ext.data.files.table import Table, refuse_repeated, values_table
 from recbole_ext.data.ranges import Ranges
-from recbole_ext.data.table import Table, refuse_repeated, values_table
 from recbole_ext.errors import InputError
-from recbole_ext.serving.values import Vocabulary, as_text, feature, missing, numbers, request_seconds, seconds
-from recbole_ext.wording import counted, nearest, quoted
+from recbole_ext.serving.columns import Vocabulary, as_text, feature, missing, numbers, request_seconds, seconds
+from recbole_ext.utils.wording import counted, nearest, quoted
 
 
 @dataclass(frozen=True)

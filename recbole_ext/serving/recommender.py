@@ -13,24 +13,24 @@ from recbole.data.transform import construct_transform
 from recbole.utils import ModelType
 from tqdm import tqdm
 
-from recbole_ext import checkpoint
+from recbole_ext.checkpoint import file as checkpoint
+from recbole_ext.checkpoint.rebuild import build, class_of, config_of, device_named
+from recbole_ext.checkpoint.training_run import read_run
 from recbole_ext.config.config import ConfigWithoutData
-from recbole_ext.config.paths import check_outputs
-from recbole_ext.data.catalogue import Catalogue
-from recbole_ext.data.item_names import ITEM_NAME, resolve_item_names
-from recbole_ext.data.table import Table, values_table
+from recbole_ext.config.metrics import for_serving
+from recbole_ext.data.description import Catalogue
+from recbole_ext.data.files.item_names import ITEM_NAME, resolve_item_names
+from recbole_ext.data.files.table import Table, values_table
 from recbole_ext.errors import InputError
-from recbole_ext.evaluation.metrics import for_serving
-from recbole_ext.rebuild import build, class_of, config_of, device_named
-from recbole_ext.serving.explaining import explain
-from recbole_ext.serving.explanation import Explanation
-from recbole_ext.serving.exporting import target_file, write
+from recbole_ext.serving.columns import Vocabulary, as_text
+from recbole_ext.serving.explain.explainer import explain
+from recbole_ext.serving.explain.explanation import Explanation
+from recbole_ext.serving.exporter import target_file, write
 from recbole_ext.serving.histories import Histories, Reader
 from recbole_ext.serving.scoring import best, scorer_of
-from recbole_ext.serving.training import read_run
-from recbole_ext.serving.values import Vocabulary, as_text
 from recbole_ext.serving.vectors import Vectors, check_vectors, item_vectors, user_vectors
-from recbole_ext.wording import counted, quoted
+from recbole_ext.utils.paths import check_outputs
+from recbole_ext.utils.wording import counted, quoted
 
 
 class Recommender:
@@ -294,8 +294,8 @@ class Recommender:
             InputError: the path is that of the checkpoint.
             OSError: the file cannot be written.
         """
-        from recbole_ext.serving.why_page import page
-        from recbole_ext.whole_file import write_whole
+        from recbole_ext.serving.explain.page import page
+        from recbole_ext.utils.atomic_write import write_whole
 
         check_outputs({"path": path}, {"the checkpoint": self.path})
         with write_whole(os.fspath(path)) as file:

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recbole_ext.config.models import name_of
 from recbole_ext.errors import InputError
 from recbole_ext.model import MODELS
+from recbole_ext.model.registry import name_of
 from recbole_ext.serving.histories import Histories
 
 

@@ -16,10 +16,10 @@ from typing import Any
 
 import yaml
 
-from recbole_ext.config.paths import writable_dir
-from recbole_ext.config.values import plain, read_yaml
 from recbole_ext.errors import InputError
-from recbole_ext.whole_file import named_errors, write_whole
+from recbole_ext.utils.atomic_write import named_errors, write_whole
+from recbole_ext.utils.literals import plain, read_yaml
+from recbole_ext.utils.paths import writable_dir
 
 REQUEST, TRIALS, CHECKPOINTS = "search.yaml", "trials.jsonl", "checkpoints"
 CUT_SHORT = "the time budget was used up."  # the reason of a trial that nothing else ended

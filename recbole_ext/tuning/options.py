@@ -3,10 +3,10 @@
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from recbole_ext.config.kinds import Kind, Maybe, Number, OneOf, Text, whole
 from recbole_ext.config.schema import fit
-from recbole_ext.config.values import parse_literal
 from recbole_ext.errors import InputError
+from recbole_ext.utils.literals import parse_literal
+from recbole_ext.utils.validators import Kind, Maybe, Number, OneOf, Text, whole
 
 KINDS: dict[str, Kind] = {
     "num_samples": Maybe(whole("[1, inf)")),

@@ -1,5 +1,6 @@
 """What a search is going to do, checked before anything starts; it can be written down and read again."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -8,14 +9,14 @@ import recbole
 from recbole_ext.config import Config
 from recbole_ext.config.checks import check_catalogue
 from recbole_ext.config.evaluation import check_run
-from recbole_ext.config.models import name_of
-from recbole_ext.config.values import plain
-from recbole_ext.data.shared import SharedData
 from recbole_ext.errors import InputError
+from recbole_ext.model.registry import name_of
 from recbole_ext.tuning import points as drawing
-from recbole_ext.tuning.journal import REQUEST, Journal
+from recbole_ext.tuning.backend.shared_data import SharedData
+from recbole_ext.tuning.journal import CUT_SHORT, REQUEST, Journal, Record
 from recbole_ext.tuning.options import NAMES, OF_THE_MACHINE, Options, read_options
 from recbole_ext.tuning.space import Space, check_space, read_space
+from recbole_ext.utils.literals import plain
 
 
 class Plan:
@@ -182,3 +183,41 @@ def compare(journal: Journal, config: Config, space: Any) -> None:
             raise InputError(f"{key} is {now!r}, {begun} {was}; leave it out.")
     if space is not None and {key: plain(domain.as_plain()) for key, domain in domains.items()} != request["space"]:
         raise InputError(f"the search space is another, {begun} the one in its {REQUEST}; leave it out.")
+
+
+@dataclass(frozen=True)
+class Remaining:
+    """The trials to come.
+
+    Attributes:
+        setups: those that are known: `number`, `keys`, and `repeats` if an earlier one is done again.
+        count: of all of them; what is not known an algorithm proposes.
+        next: number of the first that is not known.
+        ended: records of the others.
+    """
+
+    setups: list[dict[str, Any]]
+    count: int
+    next: int
+    ended: list[Record]
+
+
+def remaining(plan: Plan, records: list[Record]) -> Remaining:
+    """Hold what was planned against what has ended.
+
+    A trial that only the time budget has ended is done again, under a new number: its result stays, whatever becomes of
+    the repetition, and nothing is overwritten.
+    """
+    repeated = {record.get("repeats") for record in records}
+    again = [record for record in records if record["reason"] == CUT_SHORT and record["trial"] not in repeated]
+    last = max([record["trial"] for record in records] + ([] if plan.points is None else [plan.total]), default=0)
+    setups = [
+        {"number": number, "keys": record["keys"], "repeats": record["trial"]}
+        for number, record in enumerate(again, last + 1)
+    ]
+    begun = {record["trial"] for record in records if record.get("repeats") is None}
+    new = max(plan.total - len(begun), 0)
+    if plan.points is not None:
+        setups += [{"number": n, "keys": point} for n, point in enumerate(plan.points, 1) if n not in begun]
+    ended = [record for record in records if record not in again]
+    return Remaining(setups, len(again) + new, last + len(again) + 1, ended)

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from recbole_ext.config.values import plain
 from recbole_ext.errors import InputError
 from recbole_ext.tuning.space import Space
+from recbole_ext.utils.literals import plain
 
 TRIES = 200  # for one draw, or for one value: if none is possible, there is hardly any
 COUNTABLE = 100_000  # combinations that are listed rather than drawn

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from recbole_ext.errors import InputError, SearchError
 from recbole_ext.quick_start import load_data_and_model
-from recbole_ext.trainer import get_trainer
+from recbole_ext.training.trainer import get_trainer
 from recbole_ext.tuning.journal import Journal, Record, ranked
-from recbole_ext.tuning.page import page
+from recbole_ext.tuning.report.page import page
 
 if TYPE_CHECKING:
     from recbole_ext.tuning.plan import Plan
@@ -109,7 +109,7 @@ def write_table(journal: Journal, records: list[Record], keys: list[str]) -> Non
 
 def summary(result: dict[str, Any]) -> str:
     """The best trial for people: its keys, its metrics, and where everything lies."""
-    from recbole_ext.report import table
+    from recbole_ext.cli.output import table
 
     keys = "\n".join(f"  {key}: {value}" for key, value in result["keys"].items())
     best = f"best of {len(result['trials'])} trials: {result['trial']}"

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from recbole_ext.config.paths import properties_dir
-from recbole_ext.config.values import read_yaml
 from recbole_ext.errors import InputError
-from recbole_ext.tuning import hyper_test
+from recbole_ext.tuning import space as hyper_test
+from recbole_ext.utils.literals import parse_literal, read_yaml
 
 WAYS = {  # what each takes
     "choice": "a list of values",
@@ -183,3 +183,57 @@ def _multiples(low: float, high: float, q: float) -> list[float]:
     counts = range(math.ceil(low / q - slack), math.floor(high / q + slack) + 1)
     found = [float(f"{count * q:.12g}") for count in counts]
     return [int(value) for value in found] if all(value.is_integer() for value in found) else found
+
+
+NUMBERS = {"uniform": 2, "loguniform": 2, "quniform": 3}
+
+
+def read(path: str) -> dict[str, Any]:
+    """The space of a file: `{key: {way: values}}`.
+
+    Raises:
+        InputError: the file cannot be read, or a line is not `key way values`; the message names file and line.
+    """
+    try:
+        with open(path, encoding="utf-8-sig") as file:
+            lines = file.read().splitlines()
+    except (OSError, ValueError) as error:
+        raise InputError(f"search space {path} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
+    space: dict[str, Any] = {}
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        words = line.split(maxsplit=2)
+        where = f"search space {path} line {number}"
+        if len(words) < 3:
+            raise InputError(f"{where} is '{line.strip()}'; it should be a key, a way and values, separated by blanks.")
+        if words[0] in space:
+            raise InputError(f"{where}: key '{words[0]}' appears twice.")
+        space[words[0]] = {words[1]: _values(words[1], words[2], where)}
+    return space
+
+
+def _values(way: str, text: str, where: str) -> list:
+    if way == "choice":
+        values = _literal(text, where)
+        if not isinstance(values, (list, tuple)) or not values:
+            raise InputError(f"{where}: choice is {text!r}; it should be a list such as [64,96,128].")
+        return list(values)
+    if way not in NUMBERS:
+        raise InputError(f"{where}: '{way}' is no way to search; it should be one of choice, {', '.join(NUMBERS)}.")
+    found = [_literal(part, where) for part in text.split(",")]
+    if len(found) != NUMBERS[way] or not all(isinstance(one, (int, float)) for one in found):
+        raise InputError(f"{where}: {way} is '{text}'; it should be {NUMBERS[way]} numbers with commas between.")
+    if way == "loguniform":
+        try:
+            return [math.exp(end) for end in found]
+        except OverflowError as error:
+            raise InputError(f"{where}: loguniform is '{text}'; its ends are exponents of e, e.g. -8,0.") from error
+    return found
+
+
+def _literal(text: str, where: str) -> Any:
+    try:
+        return parse_literal(text)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from error

@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from recbole.utils import init_seed
 
+from recbole_ext.checkpoint.rebuild import build
 from recbole_ext.config import Config
 from recbole_ext.config.config import ConfigWithoutData
-from recbole_ext.data.shared import SharedData
-from recbole_ext.evaluation.metrics import register_metric
-from recbole_ext.rebuild import build
-from recbole_ext.trainer import get_trainer
+from recbole_ext.config.metrics import register_metric
+from recbole_ext.training.trainer import get_trainer
+from recbole_ext.tuning.backend.shared_data import SharedData
 from recbole_ext.tuning.journal import checkpoint_name
 
 Report = Callable[[dict[str, Any]], None]

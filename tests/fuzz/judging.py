@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from recbole_ext import InputError
-from recbole_ext.cli import main
+from recbole_ext.cli.entry import main
 from tests.fuzz.oracle import Refused
 
 FAILURES = (FloatingPointError, MemoryError)  # a diverged training, too little memory: the input was not wrong

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from recbole_ext.config import properties_file
-from recbole_ext.config.values import read_yaml
 from recbole_ext.model import MEANTIME
+from recbole_ext.utils.literals import read_yaml
 from tests.oracles.meantime import PlainMeantime
 
 DAY = 86400.0

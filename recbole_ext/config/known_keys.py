@@ -1,0 +1,251 @@
+"""Which configuration keys a model reads, and the sentence for a key that it does not read."""
+
+import ast
+import importlib
+import inspect
+import re
+import sys
+import warnings
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+import recbole
+from recbole.utils import ModelType
+
+from recbole_ext.config.paths import properties_dir
+from recbole_ext.utils.literals import read_yaml
+from recbole_ext.utils.wording import listed, nearest
+
+# RecBole derives these from other keys. They cannot be given, and a checkpoint does not keep them.
+DERIVED = {
+    "MODEL_TYPE", "MODEL_INPUT_TYPE", "eval_type", "device", "single_spec", "local_rank", "valid_neg_sample_args",
+    "test_neg_sample_args", "MASK_INDEX", "MASK_ITEM_SEQ", "POS_ITEMS", "NEG_ITEMS", "INVERSE_ITEM_SEQ",
+    "CROP_ITEM_SEQ", "CROP_ITEM_SEQ_LEN", "REORDER_ITEM_SEQ",
+}  # fmt: skip
+# Read by RecBole's core for every model, but missing from its property files.
+UNDOCUMENTED = {"model", "dataset", "config_files", "encoding", "nproc", "world_size", "tail_ratio"}
+# Read by some of RecBole's transformations of histories only.
+OF_TRANSFORMS = {"mask_itemseq": {"mask_ratio", "ft_ratio"}, "crop_itemseq": {"eta"}, "reorder_itemseq": {"beta"}}
+OF_HISTORIES = {"history", "min_history"}
+# They describe the files, so that one configuration file can serve several models: no effect is worth a warning only.
+OF_SEQUENTIAL_DATA = {"MAX_ITEM_LIST_LENGTH", "ITEM_LIST_LENGTH_FIELD", "LIST_SUFFIX", "POSITION_FIELD"}
+OF_KNOWLEDGE_DATA = {
+    "kg_reverse_r", "entity_kg_num_interval", "relation_kg_num_interval", "alias_of_entity_id", "alias_of_relation_id",
+    "HEAD_ENTITY_ID_FIELD", "TAIL_ENTITY_ID_FIELD", "RELATION_ID_FIELD", "ENTITY_ID_FIELD",
+}  # fmt: skip
+
+# Names that RecBole had before, or that people try: what to write today.
+RENAMED = {
+    "eval_setting": "eval_args",
+    "training_neg_sample_num": "train_neg_sample_args",
+    "neg_sampling": "train_neg_sample_args",
+    "split_ratio": "eval_args",
+    "leave_one_num": "eval_args",
+    "group_by_user": "eval_args",
+    "config_file": "config_files",
+    "config_file_list": "config_files",
+    "max_seq_length": "MAX_ITEM_LIST_LENGTH",
+    "batch_size": "train_batch_size",
+    "lr": "learning_rate",
+    "device": "use_gpu or gpu_id",
+}
+# The same thing has another key in another model: what it is, and the keys for it.
+SYNONYMS = {
+    "attention heads": ("n_heads", "num_heads", "num_attention_heads", "absolute_kernels", "relative_kernels"),
+    "the size of vectors": (
+        "hidden_size", "embedding_size", "hidden_dim", "embedding_dim", "emb_size", "latent_dimension",
+    ),
+    "dropout": (
+        "hidden_dropout_prob", "attn_dropout_prob", "dropout_prob", "dropout", "dropout_rate", "dropout_probs",
+        "drop_ratio", "drop_rate",
+    ),
+    "the number of layers": ("n_layers", "num_layers", "n_layer", "num_blocks", "n_blocks", "block_num"),
+    "feed-forward layers": ("inner_size", "mlp_hidden_size", "intermediate_size", "ffn_size"),
+    "the activation function": ("hidden_act", "mlp_activation", "activation", "act", "mlp_act_func"),
+    "masking": ("mask_ratio", "mask_prob", "mask_probability", "mlm_probability"),
+    "the spread of initial weights": ("initializer_range", "init_std", "init_range"),
+    "penalising large weights": ("weight_decay", "reg_weight", "reg_weights", "l2_reg", "l2", "lambda"),
+    "the loss function": ("loss_type", "loss", "loss_fn", "loss_function"),
+}  # fmt: skip
+NOTES = {"relative_kernels": " (one head for each kernel)"}
+REASONS = {
+    **dict.fromkeys(("local_rank", "ip", "port", "offset"), "one run is one process"),
+    **dict.fromkeys((*OF_HISTORIES, "exclude_history"), "only sequential models on the event log do"),
+    "preload_weight": "it takes no pretrained vectors (MEANTIME, LightSANs and BST take those of items)",
+}
+
+FOREIGN = {"builtins", "torch", "numpy", "scipy", "pandas", *sys.stdlib_module_names}
+CORE = re.compile(r"recbole(_ext)?\.(config|data|evaluator|quick_start|sampler|trainer|utils)\b")
+CONFIG = re.compile(r"conf|cfg", re.IGNORECASE)  # how a configuration is called in source code
+
+
+# ---------------------------------------------------------------- what is read
+
+
+def known_keys(model_class: Any, defaults: Iterable[str] = (), transform: str | None = None) -> set[str]:
+    """All keys that have an effect with a model.
+
+    Args:
+        model_class: the model. What its source reads counts, as does what the classes read that it builds on and uses,
+            and the trainer and the data set that RecBole has for it alone.
+        defaults: keys of the property files that were read for it.
+        transform: the value of that key; some transformations read keys of their own.
+    """
+    keys = {*defaults, *_documented(), *UNDOCUMENTED}
+    keys -= OF_HISTORIES | {"exclude_history", "preload_weight"}
+    keys |= read_by(model_class) | OF_TRANSFORMS.get(str(transform), set())
+    if getattr(model_class, "input_type", None) is None:
+        keys.add("loss_type")  # RecBole tells the kind of input by it
+    if model_class.type == ModelType.SEQUENTIAL:
+        keys.add("exclude_history")
+        if _recbole_class("data.dataset", model_class, "Dataset") is None:  # it is read as an event log
+            keys |= OF_HISTORIES
+    return keys - DERIVED
+
+
+def without_effect(model_class: Any) -> set[str]:
+    """Keys that describe data which a model does not use; they may be given, for files are shared by models."""
+    keys = set() if model_class.type == ModelType.SEQUENTIAL else OF_SEQUENTIAL_DATA
+    keys = keys if model_class.type == ModelType.KNOWLEDGE else keys | OF_KNOWLEDGE_DATA
+    dataset = _recbole_class("data.dataset", model_class, "Dataset")
+    return keys - read_by(model_class) - (read_by(dataset) if dataset else set())
+
+
+@cache
+def _documented() -> frozenset[str]:
+    """The keys of RecBole's property files for all models, and of ours."""
+    theirs = Path(recbole.__file__).parent / "properties"
+    files = (theirs / "overall.yaml", theirs / "dataset" / "sample.yaml", properties_dir() / "overall.yaml")
+    return frozenset(key for file in files for key in read_yaml(str(file)))
+
+
+@cache
+def read_by(cls: type) -> frozenset[str]:
+    """The keys that the source of a class reads, together with the classes and functions that it uses.
+
+    What RecBole's core reads for every model is left out, but for the trainer that is made for this one.
+    """
+    helpers = (_recbole_class("trainer", cls, "Trainer"), _recbole_class("data.dataset", cls, "Dataset"))
+    todo: list[Any] = [*cls.__mro__, *(helper for helper in helpers if helper is not None)]
+    start, seen, keys = set(todo), set(), set()
+    while todo:
+        thing = todo.pop()
+        home = getattr(thing, "__module__", None) or "builtins"
+        if thing in seen or home.partition(".")[0] in FOREIGN or (CORE.match(home) and thing not in start):
+            continue
+        seen.add(thing)
+        nodes = _definitions(home, thing.__name__)
+        keys |= {key for node in nodes for key in _keys_in(node)} if nodes else _texts_in(thing)
+        todo += [other for node in nodes for other in _used_by(node, vars(sys.modules[home]))]
+    return frozenset(keys)
+
+
+def _recbole_class(package: str, cls: type, suffix: str) -> Any:
+    """RecBole's trainer or data set for a model of that name, if it has one."""
+    return getattr(importlib.import_module(f"recbole.{package}"), cls.__name__ + suffix, None)
+
+
+@cache
+def _tree(module: str) -> ast.Module | None:
+    try:
+        source = inspect.getsource(sys.modules[module])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about backslashes in RecBole's docstrings
+            return ast.parse(source)
+    except (OSError, TypeError, KeyError, SyntaxError):  # typed into an interactive session, or compiled
+        return None
+
+
+def _definitions(module: str, name: str) -> list[ast.AST]:
+    tree = _tree(module)
+    kinds = (ast.ClassDef, ast.FunctionDef)
+    return [node for node in ast.walk(tree) if isinstance(node, kinds) and node.name == name] if tree else []
+
+
+def _keys_in(tree: ast.AST) -> Iterator[str]:
+    """Keys read as `config["key"]`, `"key" in config`, `config.get("key")`, `config.key`."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Subscript(value=base, slice=ast.Constant(value=str(key))) if _is_config(base):
+                yield key
+            case ast.Compare(left=ast.Constant(value=str(key)), comparators=[base]) if _is_config(base):
+                yield key
+            case ast.Call(func=ast.Attribute(value=base, attr="get"), args=[ast.Constant(value=str(key)), *_]):
+                if _is_config(base):
+                    yield key
+            case ast.Attribute(value=base, attr="get_preload_weight"):
+                yield "preload_weight"
+            case ast.Attribute(value=base, attr=key) if _is_config(base):
+                yield key
+
+
+def _is_config(node: ast.AST) -> bool:
+    name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+    return bool(CONFIG.search(name))
+
+
+def _used_by(tree: ast.AST, names: dict[str, Any]) -> Iterator[Any]:
+    """Classes and functions that a definition mentions, as `name` or as `module.name`."""
+    for node in ast.walk(tree):
+        used = None
+        if isinstance(node, ast.Name):
+            used = names.get(node.id)
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            module = names.get(node.value.id)
+            used = getattr(module, node.attr, None) if inspect.ismodule(module) else None
+        if inspect.isclass(used) or inspect.isfunction(used):
+            yield used
+
+
+def _texts_in(thing: Any) -> set[str]:
+    """Every text in the compiled code of a class or function whose source is not at hand: the keys are among them."""
+    members = vars(thing).values() if inspect.isclass(thing) else [thing]
+    codes = [code for code in (getattr(member, "__code__", None) for member in members) if code is not None]
+    texts: set[str] = set()
+    while codes:
+        constants = codes.pop().co_consts
+        codes += [constant for constant in constants if isinstance(constant, CodeType)]
+        texts |= {constant for constant in constants if isinstance(constant, str)}
+    return texts
+
+
+# ---------------------------------------------------------------- what is not
+
+
+def unknown_key_sentence(key: str, known: Iterable[str], model: str) -> str:
+    """One sentence that says that a model does not read `key`, and what to write instead."""
+    known, said = set(known), f"key '{key}' is not read by {model}"
+    if key in RENAMED:
+        return f"{said}; write {RENAMED[key]}."
+    if key in DERIVED and key not in REASONS:
+        return f"key '{key}' follows from other keys and cannot be given; leave it out."
+    of_transform = [name for name, keys in OF_TRANSFORMS.items() if key in keys]
+    for what, names in SYNONYMS.items():
+        if key.lower() not in names:
+            continue
+        if own := [name for name in names if name in known]:
+            key_is = "its key for {} is {}" if len(own) == 1 else "its keys for {} are {}"
+            return f"{said}; {key_is.format(what, listed(own))}{NOTES.get(own[-1], '')}."
+        if not of_transform:
+            return f"{said}, which has no key for {what}; leave it out."
+    if key in REASONS:
+        return f"{said}: {REASONS[key]}; leave it out."
+    if of_transform:
+        return f"{said}; transform: {of_transform[0]} reads it."
+    if owners := _models_with(key):
+        more = f" and {len(owners) - 3} other models" if len(owners) > 3 else ""
+        return f"{said}; it is a key of {', '.join(owners[:3]) if more else listed(owners)}{more}."
+    near = nearest(key, known)
+    hint = f"did you mean '{near}'?" if near else "no known key resembles it."
+    return f"{said}; {hint} (allow_unknown: True lets keys of your own through.)"
+
+
+def _models_with(key: str) -> list[str]:
+    """The models of ours and of RecBole whose property file has a key."""
+    folders = properties_dir() / "model", Path(recbole.__file__).parent / "properties" / "model"
+    files = [file for folder in folders for file in sorted(folder.glob("*.yaml"))]
+    pattern = re.compile(rf"^{re.escape(key)}\s*:", re.MULTILINE)
+    return list(dict.fromkeys(file.stem for file in files if pattern.search(file.read_text(encoding="utf-8"))))

@@ -1,0 +1,1 @@
+"""Files of a data set: atomic files, exact times, item names and item vectors."""

@@ -1,0 +1,87 @@
+"""From the name of a model to its class: ours first, then RecBole's."""
+
+import re
+from pathlib import Path
+
+import recbole
+import torch
+from recbole.utils import get_model
+
+from recbole_ext.errors import InputError
+from recbole_ext.utils.wording import nearest
+
+FAMILIES = sorted(Path(recbole.__file__).parent.joinpath("model").glob("*_recommender"))
+
+
+def find_model(model: str | type | None) -> type:
+    """The class that a request means.
+
+    Args:
+        model: a name, or the class itself. `"recbole.LightSANs"` is RecBole's where we have one of that name too.
+
+    Raises:
+        InputError: there is no such model, a package that it needs is not installed, or the class is no model.
+    """
+    from recbole_ext.model import MODELS
+
+    if model is None:
+        raise InputError(f"no model is named; give --model, one of {', '.join(MODELS)} or a model of RecBole.")
+    if isinstance(model, str):
+        if model.startswith("recbole."):
+            return _recbole_model(model.removeprefix("recbole."), [])
+        return MODELS.get(model) or _recbole_model(model, list(MODELS))
+    if not (isinstance(model, type) and hasattr(model, "type") and hasattr(model, "full_sort_predict")):
+        raise InputError(f"{model!r} is not a model; give a name, or a subclass of one of RecBole's recommenders.")
+    return model
+
+
+def name_of(model: str | type) -> str:
+    """The name by which `find_model` finds a class: `recbole.LightSANs` where we have a model of that name, too."""
+    from recbole_ext.model import MODELS
+
+    if isinstance(model, str):
+        return model
+    hidden = model.__name__ in MODELS and model.__module__.startswith("recbole.model.")
+    return f"recbole.{model.__name__}" if hidden else model.__name__
+
+
+def is_ours(model: type) -> bool:
+    """Whether the class itself is a model of this package."""
+    from recbole_ext.model import MODELS
+
+    return MODELS.get(model.__name__) is model
+
+
+def is_known(model: type) -> bool:
+    """Whether the class itself is a model of this package or of RecBole."""
+    return is_ours(model) or model.__module__.startswith("recbole.model.")
+
+
+def _recbole_model(name: str, ours: list[str]) -> type:
+    # importing RecBole's sequential models makes torch look for NaN after every step of every backward pass
+    before = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
+    try:
+        return get_model(name)
+    except ModuleNotFoundError as error:
+        # RecBole looks for every unknown name among the wrappers of other libraries too
+        if any(folder.joinpath(f"{name.lower()}.py").is_file() for folder in FAMILIES):
+            raise InputError(f"model '{name}' needs the package '{error.name}', which is not installed.") from error
+        cause: Exception = error
+    except (ValueError, AttributeError) as error:
+        cause = error
+    finally:
+        torch.autograd.set_detect_anomaly(*before)
+    near = nearest(name, [*_recbole_names(), *ours])
+    if not ours:
+        raise InputError(f"RecBole has no model '{name}'{f'; it has {near}' if near else ''}.") from cause
+    hint = f"did you mean '{near}'?" if near else f"ours are {', '.join(ours)}."
+    raise InputError(f"there is no model '{name}'; {hint}") from cause
+
+
+def _recbole_names() -> list[str]:
+    """Every class that is called as its file, which is how RecBole finds a model."""
+    names = []
+    for file in (file for folder in FAMILIES for file in folder.glob("*.py")):
+        classes = re.findall(r"^class (\w+)", file.read_text(encoding="utf-8"), re.MULTILINE)
+        names += [name for name in classes if name.lower() == file.stem]
+    return names

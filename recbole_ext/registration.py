@@ -1,0 +1,82 @@
+"""Our models under the names by which RecBole itself finds models: for scripts that go on calling RecBole."""
+
+import importlib
+import sys
+from functools import wraps
+from logging import getLogger
+from typing import Any
+
+from recbole_ext.errors import InputError
+
+FAMILY = "recbole.model.sequential_recommender"
+
+
+def register(*names: str, override: bool = False) -> None:
+    """Make RecBole's own `get_model`, `Config`, `run_recbole` and `load_data_and_model` know models of this package.
+
+    For this process: nothing is written to RecBole's files, and nothing happens at import. RecBole's `Config` then
+    starts from our property files for these models; with them, columns are not normalised, which would take the
+    meaning from times. RecBole's data set still rounds times to float32, and its checkpoints are still pickles, which
+    torch 2.6 and later refuse to load: `recbole_ext.run_recbole` has neither limit.
+
+    Args:
+        names: models of ours; all that RecBole has no model of the name of, if none is given (or all, with `override`).
+        override: whether ours may take the place of RecBole's model of the same name (LightSANs) under its name.
+
+    Raises:
+        InputError: there is no such model; or RecBole has one of that name, and `override` is False.
+    """
+    from recbole_ext.model import MODELS
+
+    for name in names:
+        if name not in MODELS:
+            raise InputError(f"register names '{name}'; it should be one of {', '.join(MODELS)}.")
+    package = importlib.import_module(FAMILY)
+    taken = [name for name in MODELS if getattr(package, name, MODELS[name]) is not MODELS[name]]
+    for name in taken:
+        if name in names and not override:
+            raise InputError(
+                f"RecBole has a {name} of its own, which ours would take the place of; give override=True to have that."
+            )
+    wanted = names or [name for name in MODELS if override or name not in taken]
+    for name in wanted:
+        if name in taken:
+            getLogger().warning(f"register: {name} is now ours, also for RecBole's own functions.")
+        sys.modules[f"{FAMILY}.{name.lower()}"] = sys.modules[MODELS[name].__module__]
+        setattr(package, name, MODELS[name])
+    _add_defaults()
+
+
+def _add_defaults() -> None:
+    """Have RecBole's `Config` read our property files for our models, once."""
+    from recbole.config import Config
+
+    from recbole_ext.config import Config as Ours
+
+    theirs = Config._load_internal_config_dict
+    if getattr(theirs, "with_recbole_ext", False):
+        return
+
+    @wraps(theirs)
+    def load(self: Any, model: str, model_class: type, dataset: str) -> None:
+        theirs(self, model, model_class, dataset)
+        if not isinstance(self, Ours):  # which reads them itself, and knows what is ours and what the user's
+            self.internal_config_dict.update(_defaults_of(model_class))
+
+    load.with_recbole_ext = True  # type: ignore[attr-defined]
+    Config._load_internal_config_dict = load
+
+
+def _defaults_of(model_class: type) -> dict[str, Any]:
+    from recbole_ext.config.paths import properties_dir
+    from recbole_ext.model.registry import is_ours
+    from recbole_ext.utils.literals import read_yaml
+
+    if not is_ours(model_class):
+        return {}
+    files = (properties_dir() / "overall.yaml", properties_dir() / "model" / f"{model_class.__name__}.yaml")
+    defaults = {key: value for file in files for key, value in read_yaml(str(file)).items()}
+    defaults["normalize_all"] = False
+    if defaults.get("loss_type") == "CE":  # RecBole draws negatives unless told not to, and then refuses the loss
+        defaults["train_neg_sample_args"] = None
+    return defaults

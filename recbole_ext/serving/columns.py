@@ -1,0 +1,276 @@
+"""Columns of a table in a model's terms: tokens as text and ids, times in seconds, numbers as it knows them.
+
+N rows.
+"""
+
+import re
+from dataclasses import replace
+from datetime import date, datetime, timezone
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from recbole.utils import FeatureType
+from torch import Tensor
+
+from recbole_ext.data.description import Catalogue
+from recbole_ext.data.files.table import Table
+from recbole_ext.data.files.time_units import FIRST_YEAR, LATEST_YEAR, YEAR, check_span, mistyped, seconds_per_unit
+from recbole_ext.errors import InputError
+
+NUMBERS = (int, float, Decimal, np.integer, np.floating)
+FLAGS = (bool, np.bool_)
+PER_SECOND = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}  # units of NumPy's dates
+UTC = re.compile(r" ?(UTC|GMT)$")
+YEAR_FIRST = re.compile(r"\s*\d{4}\D")
+EXACT = 2.0**53  # from here on, float64 merges whole numbers
+
+
+class Vocabulary:
+    """From tokens to ids; ids of unknown tokens are 0, as that of the padding.
+
+    Args:
+        tokens: by their ids; that of id 0 stands for the padding.
+    """
+
+    def __init__(self, tokens: list[str]):
+        self.tokens = np.asarray(tokens, dtype=object)
+        self.index = pd.Index(self.tokens[1:])
+
+    def ids(self, tokens: np.ndarray) -> np.ndarray:
+        """int64, the shape of `tokens`."""
+        return self.index.get_indexer(pd.Index(tokens, dtype=object)).astype(np.int64) + 1
+
+
+def _array(column: pd.Series) -> np.ndarray:
+    """A column of any dtype as NumPy has it: numbers, dates in UTC, or objects."""
+    if isinstance(column.dtype, pd.DatetimeTZDtype):
+        column = column.dt.tz_convert("UTC").dt.tz_localize(None)
+    return column.to_numpy()
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, NUMBERS) and not isinstance(value, (*FLAGS, np.timedelta64))  # NumPy's is an integer
+
+
+def missing(column: pd.Series) -> np.ndarray:
+    """Which values are missing or an empty text, bool [N]."""
+    gone, values = column.isna().to_numpy(dtype=bool), _array(column)
+    if values.dtype.kind == "O":
+        gone |= np.array([isinstance(value, str) and not value for value in values], dtype=bool)
+    return gone
+
+
+# -------------------------------------------------------------------- tokens
+
+
+def as_text(table: Table, name: str, flags: bool = False) -> np.ndarray:
+    """Tokens of a column as the atomic files write them, [N]: 7 and 7.0 are '7'.
+
+    Args:
+        table: the rows.
+        name: the column.
+        flags: whether True and False are tokens; of features they may be, of users and items they are a mistake.
+
+    Raises:
+        InputError: a token is missing, or is neither text nor a number.
+    """
+    column = table.frame[name]
+    table.refuse(missing(column), name, "give every row one")
+    values = _array(column)
+    if values.dtype.kind == "O" and pd.api.types.infer_dtype(values, skipna=False) == "string":
+        return values
+    if values.dtype.kind == "f" and (np.abs(values) < EXACT).all() and (values % 1 == 0).all():
+        values = values.astype(np.int64)
+    if values.dtype.kind in "iu":
+        return pd.Series(values).astype(str).to_numpy(dtype=object)
+    objects = np.array(list(values), dtype=object) if values.dtype.kind != "O" else values
+    kinds = (str, *FLAGS) if flags else (str,)
+    wrong = [not (isinstance(value, kinds) or _is_number(value)) for value in objects]
+    table.refuse(np.array(wrong, dtype=bool), name, "it should be text or a whole number")
+    fractional = np.array([isinstance(value, (float, Decimal, np.floating)) for value in objects], dtype=bool)
+    numbers = objects[fractional].astype(np.float64)
+    unsafe = np.zeros(len(objects), dtype=bool)
+    unsafe[fractional] = ~(np.abs(numbers) < EXACT)
+    table.refuse(unsafe, name, "a number with a decimal point is exact up to 2^53 only; give text or whole numbers")
+    if (numbers % 1 == 0).all():  # whole numbers beside missing ones
+        objects = objects.copy()
+        objects[fractional] = [int(number) for number in numbers]
+    return np.array([str(value) for value in objects], dtype=object)
+
+
+# -------------------------------------------------------------------- numbers and times
+
+
+def _as_numbers(values: np.ndarray) -> np.ndarray:
+    """Numbers, and texts of numbers, as float64 [N]; NaN for everything else."""
+    if values.dtype.kind in "iuf":
+        return values.astype(np.float64)
+    if values.dtype.kind != "O":
+        return np.full(len(values), np.nan)
+    if pd.api.types.infer_dtype(values, skipna=True) != "string":
+        values = np.array([v if isinstance(v, str) else _as_float(v) for v in values], dtype=object)
+    return pd.to_numeric(pd.Series(values, dtype=object), errors="coerce").to_numpy(dtype=np.float64)
+
+
+def _as_float(value: Any) -> float:
+    """A number as float64; NaN for everything else, and for a whole number of more than 308 digits."""
+    try:
+        return float(value) if _is_number(value) else np.nan
+    except OverflowError:
+        return np.nan
+
+
+def _as_dates(values: np.ndarray) -> np.ndarray:
+    """Dates, and texts of dates by ISO 8601, as seconds since 1970, float64 [N]; NaN for everything else.
+
+    Dates are UTC unless they say so. A text must begin with the year: pandas would guess the order of day and month,
+    and take `now` for a date.
+    """
+    if values.dtype.kind == "M":
+        per_second = PER_SECOND[np.datetime_data(values.dtype)[0]]
+        return np.where(np.isnat(values), np.nan, values.view(np.int64) / per_second)
+    found = np.full(len(values), np.nan)
+    if values.dtype.kind != "O":
+        return found
+    text = np.array(
+        [isinstance(value, str) and re.match(r"\s*\d{4}\D", value) is not None for value in values], dtype=bool
+    )
+    other = np.array([isinstance(value, (date, np.datetime64)) for value in values], dtype=bool)
+    if text.any():
+        values = values.copy()
+        values[text] = [UTC.sub("+00:00", value.strip()) for value in values[text]]
+    for where, style in ((text, "ISO8601"), (other, None)):
+        if where.any():
+            dates = pd.to_datetime(pd.Series(values[where], dtype=object), format=style, utc=True, errors="coerce")
+            found[where] = _as_dates(_array(dates))
+    for row in np.flatnonzero((text | other) & np.isnan(found)):  # beyond the years 1677 to 2262
+        found[row] = _far_date(values[row])
+    return found
+
+
+def _far_date(value: Any) -> float:
+    """Seconds since 1970 of a date that pandas cannot hold in nanoseconds; NaN if it is none."""
+    try:
+        if isinstance(value, str):
+            value = datetime.fromisoformat(value)
+            value = value if value.tzinfo else value.replace(tzinfo=timezone.utc)
+        return np.nan if pd.isna(value) else float(pd.Timestamp(value).timestamp())
+    except (ValueError, OverflowError):
+        return np.nan
+
+
+def times(table: Table, name: str, catalogue: Catalogue) -> np.ndarray:
+    """A column of times in the unit of the training's file (`time_unit`) since 1970, float64 [N].
+
+    Args:
+        table: the rows: numbers in that unit, or dates. Dates are objects of Python, NumPy or pandas, or text by
+            ISO 8601; they are UTC unless they say so.
+        name: the column.
+        catalogue: of the model.
+
+    Raises:
+        InputError: a time is missing or is neither; numbers and dates are mixed.
+    """
+    unit = catalogue.config["time_unit"]
+    values = _array(table.frame[name])
+    numbers = _as_numbers(values)
+    is_number = np.isfinite(numbers)
+    dates = np.full(len(values), np.nan) if is_number.all() else _as_dates(values)
+    is_date = np.isfinite(dates)
+    wrong = ~(is_number | is_date)
+    table.refuse(wrong, name, f"it should be a number in time_unit {unit}, or a date such as 2020-12-31T18:30")
+    if is_number.any() and is_date.any():
+        fewer, others = (is_date, "numbers") if is_number.sum() >= is_date.sum() else (is_number, "dates")
+        table.refuse(fewer, name, f"other times are {others}: give numbers in time_unit {unit} alone, or dates alone")
+    return dates / seconds_per_unit(unit) if is_date.any() else numbers
+
+
+def seconds(table: Table, name: str, catalogue: Catalogue) -> np.ndarray:
+    """A column of times of events in seconds since the first event of the training, float64 [N].
+
+    Args:
+        table, name, catalogue: as for `times`.
+
+    Raises:
+        InputError: as `times`; a time is centuries from the others, or all of them are from now.
+    """
+    config, found = catalogue.config, times(table, name, catalogue)
+    unit = seconds_per_unit(config["time_unit"])
+    if len(found):
+        years = 1970 + found * (unit / YEAR)
+        wrong = mistyped(years, expected=1970 + catalogue.first_time * (unit / YEAR))
+        if wrong.any():
+            year = f"{np.round(years[wrong][0]):.6g}"
+            table.refuse(wrong, name, f"that is about the year {year}, far from most of the others; correct it")
+        first, last = np.clip([found.min(), found.max()], -1e300, 1e300).tolist()  # days of more seconds overflow
+        check_span(first * unit, last * unit, config["time_unit"], name, table.path)
+    return (found - catalogue.first_time) * unit
+
+
+def request_seconds(table: Table, name: str, catalogue: Catalogue) -> np.ndarray:
+    """A column of times of requests in seconds since the first event of the training, float64 [N].
+
+    Raises:
+        InputError: as `times`; a time is not of our days, as milliseconds read as seconds.
+    """
+    found, unit = times(table, name, catalogue), catalogue.config["time_unit"]
+    years = 1970 + found * (seconds_per_unit(unit) / YEAR)
+    wrong = (years < FIRST_YEAR) | (years > LATEST_YEAR)
+    if wrong.any():
+        year = f"{np.round(years[wrong][0]):.6g}"
+        table.refuse(wrong, name, f"in time_unit {unit} that is about the year {year}; give that unit, or a date")
+    return (found - catalogue.first_time) * seconds_per_unit(unit)
+
+
+def numbers(table: Table, name: str) -> np.ndarray:
+    """A column of numbers, or of True and False, float64 [N]; `InputError` if one is missing or something else."""
+    values = _array(table.frame[name])
+    found = values.astype(np.float64) if values.dtype.kind == "b" else _as_numbers(values)
+    table.refuse(~np.isfinite(found), name, "it should be a number")
+    return found
+
+
+# -------------------------------------------------------------------- features
+
+
+def feature(table: Table, name: str, catalogue: Catalogue) -> Tensor:
+    """A column of features as the model takes it: ids [N] or [N, S], or numbers, float32 [N].
+
+    Unknown and missing tokens are padding.
+
+    Raises:
+        InputError: a number is missing or something else; the column was cut into buckets (`discretization`).
+    """
+    kind = catalogue.field2type[name]
+    if kind == FeatureType.FLOAT:
+        if name in (catalogue.config["discretization"] or {}):
+            raise InputError(f"column '{name}' is discretised, which histories cannot bring; leave it out of them.")
+        found = numbers(table, name)
+        low, high = catalogue.normalised.get(name, (0.0, 1.0))
+        scaled = (found - low) / (high - low) if high > low else np.ones_like(found)
+        return torch.from_numpy(scaled).to(torch.float32)
+    vocabulary = Vocabulary(catalogue.field2id_token[name])
+    if kind == FeatureType.TOKEN:
+        known = ~missing(table.frame[name])
+        ids = np.zeros(len(known), dtype=np.int64)
+        ids[known] = vocabulary.ids(as_text(table.take(known), name, flags=True))
+        return torch.from_numpy(ids)
+    separator, width = catalogue.config["seq_separator"], catalogue.field2seqlen[name]
+    members = [_members(words, separator) for words in table.frame[name]]
+    lengths = [len(words) for words in members]
+    row = np.repeat(np.arange(len(members)), lengths)  # [M], of each member
+    flat = pd.Series([word for words in members for word in words], table.frame.index[row], dtype=object)
+    found = vocabulary.ids(as_text(replace(table, frame=flat.to_frame(name)), name, flags=True))
+    place = np.arange(len(row)) - np.repeat(np.cumsum(lengths, dtype=np.int64) - lengths, lengths)
+    ids = np.zeros((len(members), width), dtype=np.int64)
+    ids[row[place < width], place[place < width]] = found[place < width]
+    return torch.from_numpy(ids)
+
+
+def _members(words: Any, separator: str) -> list[Any]:
+    """Tokens of a sequence, from its text or from a list; none where it is missing."""
+    members = words.split(separator) if isinstance(words, str) else [] if np.ndim(words) == 0 else list(words)
+    return [word for word in members if np.ndim(word) or not (pd.isna(word) or word == "")]

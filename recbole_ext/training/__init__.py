@@ -1,0 +1,1 @@
+"""Training: the trainer, resuming, and the logs of a run."""

@@ -1,0 +1,106 @@
+"""`log_dir`: where RecBole's folders `log` and `log_tensorboard` are made, which it has in the working directory."""
+
+import contextlib
+import logging
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import recbole.utils.utils
+from recbole.utils import init_logger
+
+from recbole_ext.utils.atomic_write import named_errors
+from recbole_ext.utils.paths import writable_dir
+
+
+def check_log_dir(config: Any) -> None:
+    """Make the folders of a run's logs; `InputError` if they cannot be written."""
+    for folder in (os.path.join("log", config["model"]), "log_tensorboard"):
+        writable_dir(os.path.join(_folder(config), folder), "the log of a run")
+
+
+def start_log_file(config: Any) -> None:
+    """Let RecBole set up logging, with its file in `log_dir`."""
+    here = os.getcwd()
+    os.makedirs(_folder(config), exist_ok=True)
+    os.chdir(_folder(config))  # RecBole's path is relative, and becomes absolute when the file is opened
+    try:
+        init_logger(config)
+    finally:
+        os.chdir(here)
+
+
+@contextlib.contextmanager
+def tensorboard_in_log_dir(config: Any) -> Iterator[None]:
+    """Have a trainer that is made inside write TensorBoard's files to `log_dir`."""
+    module: Any = recbole.utils.utils
+    usual = module.SummaryWriter
+    module.SummaryWriter = lambda path: usual(os.path.join(_folder(config), path))
+    try:
+        yield
+    finally:
+        module.SummaryWriter = usual
+
+
+def _folder(config: Any) -> str:
+    return config["log_dir"] or "."  # RecBole's own Config has no such key
+
+
+def raise_errors(handler: logging.FileHandler) -> None:
+    """Have a handler raise an error of its file, instead of printing a traceback for each line of the log."""
+
+    usual = handler.handleError
+
+    def handle(record: logging.LogRecord) -> None:
+        error = sys.exc_info()[1]  # what `emit` caught
+        if not isinstance(error, OSError):
+            usual(record)
+            return
+        with named_errors(handler.baseFilename):
+            raise error
+
+    handler.handleError = handle  # type: ignore[method-assign]
+
+
+TENSORBOARD = "the log for TensorBoard"
+
+
+@contextlib.contextmanager
+def tensorboard_errors() -> Iterator[None]:
+    """Name the log for TensorBoard in errors of its file; its thread prints no traceback of them, now and later."""
+    _silence_writing_threads()
+    with named_errors(TENSORBOARD):
+        yield
+
+
+class TensorBoardLog:
+    """TensorBoard's writer, whose errors say what could not be written.
+
+    Its thread ends with the first error, and later calls raise that error again.
+
+    Args:
+        writer: a `SummaryWriter`.
+    """
+
+    def __init__(self, writer: Any):
+        self.writer = writer
+
+    def __getattr__(self, name: str) -> Any:
+        member = getattr(self.writer, name)
+        return tensorboard_errors()(member) if callable(member) else member
+
+
+def _silence_writing_threads() -> None:
+    usual = threading.excepthook
+    if getattr(usual, "of_recbole_ext", False):
+        return
+
+    def hook(arguments: threading.ExceptHookArgs) -> None:
+        of_tensorboard = type(arguments.thread).__module__.startswith("tensorboard.")
+        if not (of_tensorboard and isinstance(arguments.exc_value, OSError)):
+            usual(arguments)
+
+    hook.of_recbole_ext = True  # type: ignore[attr-defined]
+    threading.excepthook = hook

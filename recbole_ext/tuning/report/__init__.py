@@ -1,0 +1,1 @@
+"""What a search shows: the table of trials and the page with figures."""

@@ -1,0 +1,189 @@
+"""What a search is going to do, as it is made of a request or read again. No trial runs."""
+
+import contextlib
+import signal
+from pathlib import Path
+
+import pytest
+import yaml
+from recbole.utils import init_seed
+
+from recbole_ext import Config, InputError, create_dataset, data_preparation
+from recbole_ext.tuning import run_search as driver
+from recbole_ext.tuning.backend import cluster as resources
+from recbole_ext.tuning.backend.searchers import adaptive
+from recbole_ext.tuning.journal import CUT_SHORT, Journal
+from recbole_ext.tuning.options import Options
+from recbole_ext.tuning.plan import new_plan, remaining, stored_plan
+from recbole_ext.utils.signals import Terminated
+
+RATE = {"learning_rate": {"choice": [0.001, 0.01]}}
+
+
+@pytest.fixture
+def planned(write_events, random_events):
+    """The plan of a request on toy data."""
+    data_path = write_events(random_events())
+
+    def make(space, model="MEANTIME", given=None, **keys):
+        keys = {"data_path": data_path, "use_gpu": False, "topk": [5], "valid_metric": "NDCG@5", **keys}
+        return new_plan(model, Config(model, "toy", None, keys, argv=[]), space, given or {})
+
+    return make
+
+
+@pytest.fixture
+def written(tmp_path):
+    """The folder of a search that has just begun."""
+
+    def write(plan):
+        journal = Journal(str(tmp_path / "tune_results" / "search"))
+        journal.begin(plan.as_plain())
+        return journal
+
+    return write
+
+
+def events_of(part):
+    return sorted(zip(part.inter_feat["user_id"].tolist(), part.inter_feat["item_id"].tolist(), strict=True))
+
+
+def test_a_random_split_is_that_of_every_run_with_the_seed_also_when_it_is_resumed(planned, written):
+    plan = planned(RATE, "BPR", eval_args={"split": {"RS": [0.6, 0.2, 0.2]}, "order": "RO"})
+    init_seed(plan.config["seed"], True)
+    loaders = data_preparation(plan.config, create_dataset(plan.config))
+    again = stored_plan(written(plan), None, None, {})
+    for place, loader in enumerate(loaders):
+        assert events_of(plan.data.parts[place]) == events_of(loader._dataset) == events_of(again.data.parts[place])
+
+
+@pytest.mark.parametrize("algorithm", ["optuna", "hyperopt"])
+def test_the_point_to_begin_with_outlives_an_interruption(planned, written, algorithm, monkeypatch, tmp_path):
+    pytest.importorskip("ray", minversion="2.45")
+    pytest.importorskip(algorithm)
+    monkeypatch.setattr(resources, "check_installed", lambda options: None)
+    Path("own.yaml").write_text("n_layers: 3\n")
+    space = {"n_layers": {"randint": [1, 4]}}
+    keys = {"data_path": str(tmp_path / "data"), "topk": [5], "valid_metric": "NDCG@5"}
+    config = Config("MEANTIME", "toy", ["own.yaml"], keys, argv=[])
+    plan = stored_plan(written(new_plan("MEANTIME", config, space, {"search_alg": algorithm})), None, None, {})
+    searcher = adaptive(plan, remaining(plan, []), str(tmp_path / "state"))
+    assert searcher.suggest("a") == {"number": 1, "keys": {"n_layers": 3}}
+
+
+@pytest.mark.parametrize("algorithm", ["optuna", "hyperopt"])
+def test_the_point_to_begin_with_is_proposed_once_where_its_trial_was_cut_short(planned, algorithm, tmp_path):
+    pytest.importorskip("ray", minversion="2.45")
+    pytest.importorskip(algorithm)
+    plan = planned({"learning_rate": {"loguniform": [1e-4, 1e-1]}}, given={"search_alg": algorithm, "num_samples": 2})
+    cut_short = {"trial": 1, "keys": plan.first, "reason": CUT_SHORT}
+    left = remaining(plan, [cut_short])
+    searcher = adaptive(plan, left, str(tmp_path / "state"))  # no state: it is written when a trial ends by itself
+    assert left.count == 2
+    assert searcher.suggest("a") == {"number": 2, "keys": {"learning_rate": 0.001}, "repeats": 1}
+    assert searcher.suggest("b")["keys"] != plan.first
+
+
+@pytest.mark.parametrize("algorithm", ["optuna", "hyperopt"])
+def test_no_point_is_proposed_twice_and_a_damaged_state_is_said_and_left(planned, algorithm, tmp_path, capsys):
+    pytest.importorskip("ray", minversion="2.45")
+    pytest.importorskip(algorithm)
+    plan = planned(RATE, given={"search_alg": algorithm})
+    state = tmp_path / "state"
+    for content in (b"", b"garbage", b"\x80\x05\x95\xff"):
+        state.write_bytes(content)
+        searcher = adaptive(plan, remaining(plan, []), str(state))
+        assert f"{state} cannot be read" in capsys.readouterr().out
+        found = [searcher.suggest(name) for name in "abc"]
+        assert sorted(one["keys"]["learning_rate"] for one in found[:2]) == [0.001, 0.01]
+        assert found[2] == type(searcher).FINISHED
+    searcher.on_trial_complete("a", {"best_score": 0.5})
+    assert not adaptive(plan, remaining(plan, []), str(state)).names  # it is whole again
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("algorithm", ["optuna", "hyperopt"])
+def test_a_default_with_many_digits_is_the_first_point_unrounded(planned, algorithm, tmp_path):
+    pytest.importorskip("ray", minversion="2.45")
+    pytest.importorskip(algorithm)
+    Path("own.yaml").write_text("learning_rate: 0.0012345678901\nweight_decay: 1.23456789e-5\n")
+    space = {"learning_rate": {"loguniform": [1e-4, 1e-1]}, "weight_decay": {"uniform": [0, 1e-3]}}
+    keys = {"data_path": str(tmp_path / "data"), "topk": [5], "valid_metric": "NDCG@5"}
+    config = Config("MEANTIME", "toy", ["own.yaml"], keys, argv=[])
+    plan = new_plan("MEANTIME", config, space, {"search_alg": algorithm})
+    searcher = adaptive(plan, remaining(plan, []), str(tmp_path / "state"))
+    assert searcher.suggest("a")["keys"] == {"learning_rate": 0.0012345678901, "weight_decay": 1.23456789e-5}
+    second = searcher.suggest("b")["keys"]["learning_rate"]
+    assert second == float(f"{second:.6g}")
+
+
+def test_what_the_data_refuse_is_known_before_a_trial(planned):
+    with pytest.raises(InputError, match="topk is 21, but the data set has only 20 items"):
+        planned(RATE, topk=[5, 21])
+
+
+def test_a_grid_is_not_left_to_an_algorithm(planned):
+    with pytest.raises(InputError, match="a grid of 'seed', but search_alg is optuna, .*; make it a choice, or leave"):
+        planned({**RATE, "seed": {"grid": [1, 2]}}, given={"search_alg": "optuna"})
+    assert planned({"seed": {"grid": [1, 2]}}).total == 2
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        ({"options": None}, "has options: None, which a search does not write"),
+        ({"space": []}, r"has space: \[\], which a search does not write"),
+        ({"points": 5}, "has points: 5, which a search does not write"),
+        ({"options": {"colour": 1}}, "has the option 'colour', which is unknown"),
+    ],
+)
+def test_a_damaged_request_is_refused_and_hides_no_other(planned, written, damage, message, tmp_path):
+    journal = written(planned(RATE))
+    whole = journal.request()
+    other = Journal(str(tmp_path / "tune_results" / "other"))
+    other.begin({**whole, **damage})
+    with pytest.raises(InputError, match=message) as caught:
+        stored_plan(other, None, None, {})
+    assert "search.yaml" in str(caught.value)
+    if damage.keys() != {"options"} or damage["options"] is None:
+        assert driver._find(True, "tune_results", None, None) == journal.folder
+    text = yaml.safe_dump({key: value for key, value in whole.items() if key != "points"})
+    Path(other.path("search.yaml")).write_text(text)
+    with pytest.raises(InputError, match="has no 'points'; start the search anew"):
+        other.request()
+
+
+def test_sigterm_is_answered_while_ray_starts_and_after_it_has_ended(monkeypatch):
+    ray = pytest.importorskip("ray")
+
+    def stopped(*_, **__):
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # as Ray does
+        raise SystemExit(15)
+
+    def failed(*_, **__):
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        raise ConnectionError("nobody there")
+
+    def started(*_, **__):
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    def ours(*_):
+        """The command line's handler."""
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "nodes", lambda: [{"Alive": True, "Resources": {"CPU": 1}}])
+    monkeypatch.setattr(ray, "shutdown", started)
+    before = signal.signal(signal.SIGTERM, ours)
+    try:
+        ends = [
+            (stopped, pytest.raises(Terminated)),
+            (failed, pytest.raises(InputError, match="Ray: nobody there")),
+            (started, contextlib.nullcontext()),
+        ]
+        for start, expected in ends:
+            monkeypatch.setattr(resources, "start", start)
+            with expected, resources.running(Options(), {"use_gpu": False}, 0):
+                assert signal.getsignal(signal.SIGTERM) is ours
+            assert signal.getsignal(signal.SIGTERM) is ours
+    finally:
+        signal.signal(signal.SIGTERM, before)
