@@ -45,6 +45,14 @@ def name_of(model: str | type) -> str:
     return f"recbole.{model.__name__}" if hidden else model.__name__
 
 
+def class_path(model: type) -> str:
+    """Where a class is imported from, as checkpoints store it: our models from the package of each, not its file."""
+    from recbole_ext.model import MODELS
+
+    module = model.__module__.removesuffix(".model") if model in MODELS.values() else model.__module__
+    return f"{module}.{model.__qualname__}"
+
+
 def is_ours(model: type) -> bool:
     """Whether the class itself is a model of this package."""
     from recbole_ext.model import MODELS

@@ -23,7 +23,7 @@ from recbole_ext.errors import InputError
 from recbole_ext.evaluation.evaluator import CountingCollector, LabelEvaluator
 from recbole_ext.evaluation.exclude_history import History
 from recbole_ext.evaluation.per_user import check_users, per_user_table
-from recbole_ext.model.registry import name_of
+from recbole_ext.model.registry import class_path, name_of
 from recbole_ext.training.logs import TensorBoardLog, tensorboard_errors, tensorboard_in_log_dir
 from recbole_ext.utils import signals as stopping
 from recbole_ext.utils.atomic_write import remove_unfinished
@@ -266,7 +266,7 @@ class PlainCheckpoints:
             "format": checkpoint.FORMAT,
             "run": self.run,
             "model": type(self.model).__name__,
-            "class": f"{type(self.model).__module__}.{type(self.model).__qualname__}",
+            "class": class_path(type(self.model)),
             "config": {**self.config.as_plain(), "model": self.config["model"]},
             "epoch": epoch,
             "cur_step": self.cur_step,

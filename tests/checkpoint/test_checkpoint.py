@@ -160,7 +160,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_the_file_before(state):
     # a limit on the size of files acts as a full disk does, in the middle of writing
     code = (
         "import resource, signal, sys, torch\n"
-        "from recbole_ext import checkpoint\n"
+        "from recbole_ext.checkpoint import file as checkpoint\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "state = {'a': torch.zeros(10_000)}\n"
         "checkpoint.save(state, 'a.pth')\n"
@@ -182,7 +182,7 @@ def environment() -> dict[str, str]:
 def test_a_process_killed_while_saving_leaves_a_whole_file():
     code = (
         "import torch\n"
-        "from recbole_ext import checkpoint\n"
+        "from recbole_ext.checkpoint import file as checkpoint\n"
         "number = 0\n"
         "while True:\n"
         "    number += 1\n"

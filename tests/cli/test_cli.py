@@ -240,7 +240,7 @@ def test_every_option_of_the_commands_is_in_the_table_above():
     from recbole_ext.cli import explain as explain_command
     from recbole_ext.cli import export as export_command
     from recbole_ext.cli import recommend as command
-    from recbole_ext.config.arguments import FLAG
+    from recbole_ext.cli.options import FLAG
 
     for name, module in (("recommend", command), ("explain", explain_command), ("export", export_command)):
         assert {option for option, what in module.OPTIONS.items() if what != FLAG} == set(VALUES[name])
@@ -342,7 +342,7 @@ def test_what_no_traceback_explains_is_one_sentence(call, monkeypatch, error):
     def run(argv):
         raise error
 
-    monkeypatch.setattr("recbole_ext.cli._run", run)
+    monkeypatch.setattr("recbole_ext.cli.entry._run", run)
     assert call() == (1, "", f"recbole-ext: failed while running: {error}\n")
 
 
@@ -350,7 +350,7 @@ def test_an_error_that_merely_mentions_memory_keeps_its_traceback(call, monkeypa
     def run(argv):
         raise RuntimeError("an illegal memory access was encountered")
 
-    monkeypatch.setattr("recbole_ext.cli._run", run)
+    monkeypatch.setattr("recbole_ext.cli.entry._run", run)
     assert "Traceback" in call()[2]
 
 
@@ -368,7 +368,7 @@ def test_a_termination_in_the_middle_of_a_save_leaves_no_half_file_and_ends_with
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(5)
 
-    monkeypatch.setattr("recbole_ext.cli._run", run)
+    monkeypatch.setattr("recbole_ext.cli.entry._run", run)
     assert call() == (143, "", "recbole-ext: terminated\n")
     assert list(tmp_path.iterdir()) == []
     assert signal.getsignal(signal.SIGTERM) is before

@@ -171,7 +171,7 @@ def test_a_run_finishes_without(missing, logged, tmp_path, write_events, random_
     code = f"""
 import sys
 sys.modules.update(dict.fromkeys({missing!r}))
-from recbole_ext.cli import main
+from recbole_ext.cli.entry import main
 sys.exit(main({arguments!r}))
 """
     python(code, folder=tmp_path)
