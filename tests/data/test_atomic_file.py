@@ -11,7 +11,7 @@ from recbole.utils import FeatureType
 
 from recbole_ext import Config, InputError
 from recbole_ext.data.event_log import EventLogDataset
-from recbole_ext.data.files.atomic_file import read_atomic
+from recbole_ext.data.files.atomic_file import read_atomic, refuse_padding
 
 ML_100K = Path(recbole.__file__).parent / "dataset_example" / "ml-100k"
 HEADER = "user_id:token\titem_id:token\ttimestamp:float\n"
@@ -221,8 +221,6 @@ def test_columns_are_chosen_by_name(read):
         (HEADER + "a\tx\t1-2-3-4\n", r"line 2: timestamp is '1-2-3-4'; it should be a number\."),
         (HEADER + "a\tx\t1,5\n", r"line 2: timestamp is '1,5'; it should be a number"),
         (HEADER + "a\tx\t1_000\n", r"line 2: timestamp is '1_000'; it should be a number"),
-        (HEADER + "a\tx\t1\na\t[PAD]\t1\n", r"line 3: item_id is '\[PAD\]'; that token stands for the padding"),
-        ("a:token\tb:token_seq\nx\t1 [PAD]\n", r"line 2: b is '1 \[PAD\]'; that token stands for the padding"),
         (HEADER + "a\tx\tinf\n", r"line 2: timestamp is 'inf'; it should be a finite number"),
         (HEADER + "a\tx\t1\na\tx\t-Infinity\n", r"line 3: timestamp is '-inf'; it should be a finite number"),
         ("a:token\tb:float_seq\nx\t1 2\ny\t1 two\n", r"line 3: b is '1 two'; it should be finite numbers"),
@@ -241,6 +239,18 @@ def test_a_file_that_is_no_table_is_refused_in_one_sentence_with_its_place(conte
     assert str(tmp_path / "x.inter") in message
     assert "\n" not in message
     assert message.endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (HEADER + "a\tx\t1\na\t[PAD]\t1\n", r"x.inter line 3: item_id is '\[PAD\]'; that token stands for the padding"),
+        ("a:token\tb:token_seq\nx\t1 [PAD]\n", r"x.inter line 2: b is '1 \[PAD\]'; that token stands for the padding"),
+    ],
+)
+def test_the_token_of_the_padding_is_refused_by_its_place(content, sentence, read):
+    with pytest.raises(InputError, match=sentence):
+        refuse_padding(read(content))
 
 
 def test_a_column_that_is_asked_for_and_missing_is_named_with_those_there_are(read):

@@ -162,7 +162,7 @@ def events_of(table: pd.DataFrame, keys: dict[str, Any]) -> pd.DataFrame:
         raise Refused("a label is neither 0 nor 1", line=True)
     for field in table:
         name, _, kind = field.partition(":")
-        if kind == "float" and frame[name].isna().all():
+        if kind == "float" and len(frame) and frame[name].isna().all():
             raise Refused(f"{name} holds no number")
     return frame
 

@@ -478,9 +478,9 @@ def test_a_csv_file_with_a_header_alone_has_no_rows(tmp_path, header, rest):
     assert len(table.frame) == 0
 
 
-def test_the_token_of_the_padding_matters_in_columns_that_are_read(tmp_path):
-    (tmp_path / "new.inter").write_text("user_id:token\titem_id:token\tnote:token\nu1\tx\t[PAD]\n")
+def test_the_token_of_the_padding_is_read_like_any_token_the_model_does_not_know(tmp_path):
     config = {"field_separator": "\t", "seq_separator": " ", "encoding": None}
-    assert len(read_events("new.inter", ["user_id", "item_id"], config).frame) == 1
-    with pytest.raises(InputError, match=r"new.inter line 2: note is '\[PAD\]'"):
-        read_events("new.inter", ["user_id", "item_id", "note"], config)
+    (tmp_path / "new.inter").write_text("user_id:token\titem_id:token\nu1\tx\nu1\t[PAD]\n")
+    (tmp_path / "new.csv").write_text("user_id,item_id\nu1,x\nu1,[PAD]\n")
+    for name in ("new.inter", "new.csv"):
+        assert read_events(name, ["user_id", "item_id"], config).frame["item_id"].tolist() == ["x", "[PAD]"]

@@ -104,11 +104,20 @@ def read_atomic(
     for name, kind in types.items():
         if kind in (FeatureType.TOKEN_SEQ, FeatureType.FLOAT_SEQ):
             table.frame[name] = _sequences(table, name, seq_separator)
-        if kind in (FeatureType.TOKEN, FeatureType.TOKEN_SEQ) and name not in as_text and PADDING.encode() in data:
+    return table
+
+
+def refuse_padding(table: AtomicTable) -> None:
+    """Refuse the token of id 0 in data to train on: a vocabulary would hold it twice.
+
+    Raises:
+        InputError: a token column holds `[PAD]`; the message names file, line and column.
+    """
+    for name, kind in table.types.items():
+        if kind in (FeatureType.TOKEN, FeatureType.TOKEN_SEQ):
             column = table.frame[name]
             padding = [PADDING in words for words in column] if kind == FeatureType.TOKEN_SEQ else column == PADDING
             table.refuse(np.asarray(padding, dtype=bool), name, "that token stands for the padding; give another name")
-    return table
 
 
 def read_header(path: str, separator: str, encoding: str = "utf-8") -> dict[str, FeatureType]:

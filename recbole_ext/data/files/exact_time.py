@@ -11,7 +11,7 @@ from recbole.data.dataset import SequentialDataset
 from recbole.utils import FeatureSource, FeatureType
 from torch.nn.utils.rnn import pad_sequence
 
-from recbole_ext.data.files.atomic_file import AtomicTable, download, read_atomic
+from recbole_ext.data.files.atomic_file import AtomicTable, download, read_atomic, refuse_padding
 from recbole_ext.data.files.item_names import check_names, names_in_item_file
 from recbole_ext.data.files.time_units import check_span, mistyped, report_period, seconds_per_unit, year_of
 from recbole_ext.data.filter_log import Funnel
@@ -87,6 +87,7 @@ class ExactTimeDataset(SequentialDataset):
         separators = self.config["field_separator"], self.config["seq_separator"]
         encoding = self.config["encoding"] or "utf-8"
         table = read_atomic(filepath, *separators, encoding, load, unload, self.may_be_empty(filepath))
+        refuse_padding(table)
         if not table.types:
             return None
         self._check_columns(table, source)
