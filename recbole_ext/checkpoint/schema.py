@@ -17,68 +17,68 @@ from torch import Tensor
 
 from recbole_ext.data.files.time_units import SECONDS
 from recbole_ext.errors import InputError
-from recbole_ext.utils.validators import Kind, Misfit
+from recbole_ext.utils.validators import ValidationError, Validator
 
 # ---------------------------------------------------------------------- kinds of values, taken as they are
 
 
 @dataclass(frozen=True)
-class Value(Kind):
+class Value(Validator):
     """A value that passes a test, which must not raise."""
 
-    wanted: str
+    expected: str
     test: Callable[[Any], bool]
 
-    def fit(self, value: Any) -> Any:
+    def validate(self, value: Any) -> Any:
         if not self.test(value):
-            raise Misfit(value, self.wanted)
+            raise ValidationError(value, self.expected)
         return value
 
 
 @dataclass(frozen=True)
-class Record(Kind):
+class Record(Validator):
     """A dictionary with `required` and `optional` keys; other keys are ignored."""
 
-    required: dict[str, Kind]
-    optional: dict[str, Kind] = field(default_factory=dict)
+    required: dict[str, Validator]
+    optional: dict[str, Validator] = field(default_factory=dict)
 
-    def fit(self, value: Any) -> Any:
+    def validate(self, value: Any) -> Any:
         if not isinstance(value, dict):
-            raise Misfit(value, f"a dictionary with the keys {', '.join(self.required)}")
-        for key, kind in {**self.required, **self.optional}.items():
+            raise ValidationError(value, f"a dictionary with the keys {', '.join(self.required)}")
+        for key, validator in {**self.required, **self.optional}.items():
             if key in value:
-                _fit_member(kind, value[key], f".{key}")
+                _validate_member(validator, value[key], f".{key}")
             elif key in self.required:
-                raise Misfit(MISSING, getattr(kind, "wanted", "there"), f".{key}")
+                raise ValidationError(MISSING, getattr(validator, "expected", "there"), f".{key}")
         return value
 
 
 @dataclass(frozen=True)
-class Each(Kind):
+class Each(Validator):
     """A dictionary of any length, from texts (or whole numbers) to values of one kind."""
 
-    kind: Kind
+    validator: Validator
     key: type = str
 
-    def fit(self, value: Any) -> Any:
+    def validate(self, value: Any) -> Any:
         if not isinstance(value, dict) or not all(type(key) is self.key for key in value):
-            raise Misfit(value, "a dictionary of " + ("names" if self.key is str else "numbers"))
+            raise ValidationError(value, "a dictionary of " + ("names" if self.key is str else "numbers"))
         for key, member in value.items():
-            _fit_member(self.kind, member, f".{key}")
+            _validate_member(self.validator, member, f".{key}")
         return value
 
 
 @dataclass(frozen=True)
-class Items(Kind):
+class Items(Validator):
     """A list whose members are of one kind."""
 
-    kind: Kind
+    validator: Validator
 
-    def fit(self, value: Any) -> Any:
+    def validate(self, value: Any) -> Any:
         if not isinstance(value, list):
-            raise Misfit(value, "a list")
+            raise ValidationError(value, "a list")
         for place, member in enumerate(value):
-            _fit_member(self.kind, member, f"[{place}]")
+            _validate_member(self.validator, member, f"[{place}]")
         return value
 
 
@@ -90,11 +90,11 @@ class _Missing:
 MISSING = _Missing()
 
 
-def _fit_member(kind: Kind, value: Any, place: str) -> None:
+def _validate_member(validator: Validator, value: Any, place: str) -> None:
     try:
-        kind.fit(value)
-    except Misfit as misfit:
-        raise Misfit(misfit.value, misfit.wanted, place + misfit.inside) from None
+        validator.validate(value)
+    except ValidationError as error:
+        raise ValidationError(error.value, error.expected, place + error.path) from None
 
 
 # ---------------------------------------------------------------------- tests of single values
@@ -169,7 +169,7 @@ def _is_cuda_state(value: Any) -> bool:
 
 
 def maybe(kind: Value) -> Value:
-    return Value(f"{kind.wanted}, or None", lambda value: value is None or kind.test(value))
+    return Value(f"{kind.expected}, or None", lambda value: value is None or kind.test(value))
 
 
 text = Value("a text", lambda value: type(value) is str and value != "")
@@ -257,21 +257,21 @@ def check_content(state: Any, path: str) -> None:
         InputError: names the first value that is missing, of another kind than it should be, or contradicts others.
     """
     try:
-        CONTENT.fit(state)
+        CONTENT.validate(state)
         for key, value in state["config"].items():
-            _fit_member(plain, value, f".config.{key}")
+            _validate_member(plain, value, f".config.{key}")
         for index, group in enumerate(state["optimizer"].get("param_groups", [])):
             for key, value in group.items():
-                _fit_member(plain, value, f".optimizer.param_groups[{index}].{key}")
+                _validate_member(plain, value, f".optimizer.param_groups[{index}].{key}")
         _check_agreement(state)
         if state.get("data") is not None:
-            _fit_member(DATA, state["data"], ".data")
+            _validate_member(DATA, state["data"], ".data")
             _check_data(state)
-    except Misfit as misfit:
-        place = misfit.inside.removeprefix(".") or "its content"
+    except ValidationError as error:
+        place = error.path.removeprefix(".") or "its content"
         raise InputError(
-            f"{path} is not a checkpoint of recbole_ext, or it was edited: {place} is {_shown(misfit.value)}; it "
-            f"should be {misfit.wanted}."
+            f"{path} is not a checkpoint of recbole_ext, or it was edited: {place} is {_shown(error.value)}; it "
+            f"should be {error.expected}."
         ) from None
 
 
@@ -285,9 +285,9 @@ def _shown(value: Any) -> str:
 # ---------------------------------------------------------------------- what has to agree
 
 
-def _demand(condition: bool, place: str, value: Any, wanted: str) -> None:
+def _demand(condition: bool, place: str, value: Any, expected: str) -> None:
     if not condition:
-        raise Misfit(value, wanted, f".{place}")
+        raise ValidationError(value, expected, f".{place}")
 
 
 def _name(config: dict[str, Any], key: str, default: str) -> str:
@@ -314,7 +314,7 @@ def _check_agreement(state: dict[str, Any]) -> None:
     named = [_name(config, "USER_ID_FIELD", "user_id"), _name(config, "ITEM_ID_FIELD", "item_id")]
     _demand(set(state["tokens"]) <= set(named), "tokens", list(state["tokens"]), f"those of {' and '.join(named)}")
     if state["tokens"] and "sampler" in state and "random" in state:  # written by a training
-        _demand(state["sampler"] is not None, "sampler", None, generator_state.wanted)
+        _demand(state["sampler"] is not None, "sampler", None, generator_state.expected)
         _demand(state.get("data_digest") != "", "data_digest", "", "a SHA-256 digest")
     groups = state["optimizer"].get("param_groups", [])
     parameters = [parameter for group in groups for parameter in group["params"]]
@@ -362,7 +362,7 @@ def _check_data(state: dict[str, Any]) -> None:
     _demand(trained is None or len(trained) == items, "data.trained_items", trained, f"a tensor of {items} rows")
     _demand(names is None or len(names["names"]) == items, "data.item_names.names", names, f"a list of {items} names")
     time = _name(config, "TIME_FIELD", "timestamp")
-    _demand(time in data["extremes"], f"data.extremes.{time}", MISSING, number_range.wanted)
+    _demand(time in data["extremes"], f"data.extremes.{time}", MISSING, number_range.expected)
 
 
 def _check_table(place: str, values: Tensor, column: dict[str, Any] | None, source: str, rows: int) -> None:

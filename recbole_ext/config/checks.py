@@ -8,9 +8,8 @@ from typing import Any
 from recbole.model.abstract_recommender import AbstractRecommender
 from recbole.utils import InputType, ModelType
 
-from recbole_ext.config.schema import fit
 from recbole_ext.errors import InputError
-from recbole_ext.utils.validators import Number
+from recbole_ext.utils.validators import Number, validate
 
 
 def check_surroundings(final: dict[str, Any], model_class: Any) -> None:
@@ -45,7 +44,7 @@ def check_transform(final: dict[str, Any], model_class: Any) -> None:
     key, length = needs[name], final["MAX_ITEM_LIST_LENGTH"]
     if final.get(key) is None:
         raise InputError(f"transform is {name}, which needs a share between 0 and 1; give it as {key}.")
-    share = fit(key, final[key], Number("[0, 1]"))  # other models give eta and beta other meanings
+    share = validate(key, final[key], Number("[0, 1]"))  # other models give eta and beta other meanings
     if name == "mask_itemseq" and share * length < 1:
         raise InputError(
             f"transform is {name}, but {key} is {share:g}, less than one of {length} items (MAX_ITEM_LIST_LENGTH); "

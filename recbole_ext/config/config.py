@@ -14,12 +14,12 @@ from recbole_ext.config import negative_sampling as sampling
 from recbole_ext.config.arguments import parse_arguments
 from recbole_ext.config.known_keys import DERIVED, OF_TRANSFORMS, known_keys, unknown_key_sentence, without_effect
 from recbole_ext.config.paths import check_dataset_name, dataset_dir, properties_dir, setting_or_file
-from recbole_ext.config.schema import fit, kind_of, text
+from recbole_ext.config.schema import string, validator_of
 from recbole_ext.errors import InputError, recbole_errors_as_input_error
 from recbole_ext.model.registry import find_model, is_known, is_ours, name_of
 from recbole_ext.utils.literals import LiteralLoader, parse_literal, plain, read_property_file, read_yaml
 from recbole_ext.utils.paths import absolute
-from recbole_ext.utils.validators import Kind
+from recbole_ext.utils.validators import Validator, validate
 
 
 class Config(RecBoleConfig):
@@ -99,7 +99,7 @@ class Config(RecBoleConfig):
         return parse_arguments(sys.argv[1:], strict=False)
 
     def _convert_config_dict(self, config_dict):
-        return config_dict  # texts are read in _get_final_config_dict, once the kinds of the keys are known
+        return config_dict  # texts are read in _get_final_config_dict, once the validators of the keys are known
 
     def _get_model_and_dataset(self, model, dataset):
         external = self.external_config_dict
@@ -107,7 +107,7 @@ class Config(RecBoleConfig):
         dataset = dataset if dataset is not None else external.get("dataset")
         if dataset is None:
             raise InputError("no data set is named; give --dataset, e.g. --dataset=ml-100k.")
-        return super()._get_model_and_dataset(model, check_dataset_name(fit("dataset", dataset, text)))
+        return super()._get_model_and_dataset(model, check_dataset_name(validate("dataset", dataset, string)))
 
     def _load_internal_config_dict(self, model, model_class, dataset):
         # a class of the user's own has the defaults of the model that it refines
@@ -127,7 +127,7 @@ class Config(RecBoleConfig):
         self._refuse_unknown(sources)
         for source in sources:
             bare = source is self.cmd_config_dict  # there, only a key without a value is no text
-            source.update({key: self._fit(key, value, bare and value is True) for key, value in source.items()})
+            source.update({key: self._validate(key, value, bare and value is True) for key, value in source.items()})
         self._merge_external_config_dict()
         external, self.given = self.external_config_dict, set(self.external_config_dict)
         if "eval_args" in external:  # each source may give a part
@@ -140,7 +140,7 @@ class Config(RecBoleConfig):
         self.changed_defaults = evaluation.resolve_defaults(final, self.given, self.model_class)
         return final
 
-    def fitted(self, key: str, value: Any) -> Any:
+    def validated(self, key: str, value: Any) -> Any:
         """A value that the key could take instead of its own, tidied as the configuration would.
 
         Raises:
@@ -150,26 +150,27 @@ class Config(RecBoleConfig):
         known = self._known_keys() | {name for names in OF_TRANSFORMS.values() for name in names}
         if key not in known and not self["allow_unknown"]:
             raise InputError(unknown_key_sentence(key, self._known_keys(), name_of(self.model_class)))
-        return self._fit(key, value)
+        return self._validate(key, value)
 
     def _known_keys(self) -> set[str]:
         defaults = self.internal_config_dict
         transform = self.external_config_dict.get("transform", defaults.get("transform"))
         return known_keys(self.model_class, defaults, transform)
 
-    def _fit(self, key: str, value: Any, bare: bool = False) -> Any:
+    def _validate(self, key: str, value: Any, bare: bool = False) -> Any:
         """The value as the key takes it; `bare` if the command line has the key alone."""
-        kind = kind_of(key, self.internal_config_dict.get(key), key in self.own_keys)
-        if isinstance(value, str) and not kind.textual:
+        validators = getattr(self.model_class, "validators", {})
+        default = self.internal_config_dict.get(key)
+        validator = validators.get(key) or validator_of(key, default, key in self.own_keys)
+        if isinstance(value, str) and not validator.raw_text:
             try:
                 value = parse_literal(value)
             except InputError as error:
                 raise InputError(f"key '{key}': {error}") from error
-        default = self.internal_config_dict.get(key)
-        if bare and type(kind) is Kind and not isinstance(default, (bool, type(None))):
+        if bare and type(validator) is Validator and not isinstance(default, (bool, type(None))):
             raise InputError(f"--{key} has no value; give it one such as {default!r}.")
         try:
-            return fit(key, value.tolist() if hasattr(value, "tolist") else value, kind)
+            return validate(key, value.tolist() if hasattr(value, "tolist") else value, validator)
         except InputError as error:
             if not bare:
                 raise
@@ -178,7 +179,7 @@ class Config(RecBoleConfig):
     def _refuse_unknown(self, sources: Sequence[dict[str, Any]]) -> None:
         known, shared = self._known_keys(), without_effect(self.model_class)
         name = name_of(self.model_class)
-        allow = any(self._fit(key, source[key]) for source in sources for key in source if key == "allow_unknown")
+        allow = any(self._validate(key, source[key]) for source in sources for key in source if key == "allow_unknown")
         for source in sources:
             from_host = self.argv is None and source is self.cmd_config_dict
             if "config_files" in source and not from_host:  # RecBole's own scripts read that argument themselves
@@ -196,7 +197,7 @@ class Config(RecBoleConfig):
 
     def _is_default(self, key: str, value: Any) -> bool:
         """Whether a key is given as the property files have it, which changes nothing."""
-        return key in self.internal_config_dict and self._fit(key, value) == self.internal_config_dict[key]
+        return key in self.internal_config_dict and self._validate(key, value) == self.internal_config_dict[key]
 
     # ------------------------------------------------------------------ what follows from the keys
 

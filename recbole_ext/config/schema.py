@@ -8,21 +8,20 @@ from typing import Any
 
 from recbole.evaluator import metrics_dict
 
-from recbole_ext.errors import InputError
 from recbole_ext.utils.validators import (
-    Either,
+    Bool,
     Encoding,
-    Kind,
+    Int,
     ListOf,
     Mapping,
-    Maybe,
-    Misfit,
     Number,
     OneOf,
-    Text,
-    Truth,
-    TwoMoments,
-    whole,
+    Optional_,
+    Str,
+    TimeRange,
+    UnionOf,
+    ValidationError,
+    Validator,
 )
 
 LEARNERS = ("adam", "adamw", "sgd", "adagrad", "rmsprop", "sparse_adam")
@@ -30,96 +29,102 @@ TRANSFORMS = ("mask_itemseq", "inverse_itemseq", "crop_itemseq", "reorder_itemse
 BOUND = r"[-+]?(?:inf|\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+)"
 INTERVAL = rf"[\[(]\s*{BOUND}\s*,\s*{BOUND}\s*[\])]"
 
-truth, text, positive, share = Truth(), Text(), whole("[1, inf)"), Number("[0, 1)")
-maybe_text, names = Maybe(text), ListOf(text)
+boolean, string, positive, share = Bool(), Str(), Int("[1, inf)"), Number("[0, 1)")
+optional_string, names = Optional_(string), ListOf(string)
 INTERVALS = rf"\s*{INTERVAL}(\s*;\s*{INTERVAL})*\s*"
-intervals = Text(INTERVALS, "an interval such as '[5,inf)' or '(0,1];[3,4)'")
-in_values = Text(INTERVALS, "an interval such as '[3,inf)' for a number, or a list of values for a token")
-device = Text(r"\s*[\w-]+\s*(,\s*[\w-]+\s*)*", "the number of a GPU, e.g. 0")
-columns = Mapping(each=ListOf(text, may_be_empty=True))
+intervals = Str(INTERVALS, "an interval such as '[5,inf)' or '(0,1];[3,4)'")
+in_values = Str(INTERVALS, "an interval such as '[3,inf)' for a number, or a list of values for a token")
+device = Str(r"\s*[\w-]+\s*(,\s*[\w-]+\s*)*", "the number of a GPU, e.g. 0")
+columns = Mapping(values=ListOf(string, may_be_empty=True))
 ratios = ListOf(Number("[0, inf)"), count=3)
-eval_mode = Text(
+eval_mode = Str(
     r"full|labeled|(uni|pop)[1-9]\d{0,8}", "full, labeled, or uniN or popN with a whole number N, e.g. uni100"
 )
 
 
-class MetricName(Kind):
+class MetricName(Validator):
     """A metric of RecBole, or one that `register_metric` has made known."""
 
-    textual = True
+    raw_text = True
 
-    def fit(self, value: Any) -> str:
+    def validate(self, value: Any) -> str:
         try:
-            return OneOf(*sorted(metric.__name__ for metric in metrics_dict.values())).fit(value)
-        except Misfit as misfit:
-            raise Misfit(value, f"{misfit.wanted}, or a class that register_metric was given before") from None
+            return OneOf(*sorted(metric.__name__ for metric in metrics_dict.values())).validate(value)
+        except ValidationError as error:
+            raise ValidationError(value, f"{error.expected}, or one that register_metric added before") from None
 
 
-KINDS: dict[str, Kind] = {
-    "model": Kind(), "dataset": Kind(), "config_files": Kind(), "allow_unknown": truth,
+VALIDATORS: dict[str, Validator] = {
+    "model": Validator(), "dataset": Validator(), "config_files": Validator(), "allow_unknown": boolean,
     # environment
-    "gpu_id": Maybe(Either(device, ListOf(device))), "use_gpu": truth,
-    "worker": whole("[0, inf)"), "seed": whole("[0, 4294967295]"), "reproducibility": truth, "shuffle": truth,
-    "state": Maybe(OneOf("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")), "show_progress": truth,
-    "data_path": text, "checkpoint_dir": text, "log_dir": text, "encoding": Encoding(), "log_wandb": truth,
-    "wandb_project": text,
-    "save_dataset": truth, "save_dataloaders": truth,
-    "dataset_save_path": maybe_text, "dataloaders_save_path": maybe_text,
+    "gpu_id": Optional_(UnionOf(device, ListOf(device))), "use_gpu": boolean,
+    "worker": Int("[0, inf)"), "seed": Int("[0, 4294967295]"), "reproducibility": boolean, "shuffle": boolean,
+    "state": Optional_(OneOf("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")), "show_progress": boolean,
+    "data_path": string, "checkpoint_dir": string, "log_dir": string, "encoding": Encoding(), "log_wandb": boolean,
+    "wandb_project": string,
+    "save_dataset": boolean, "save_dataloaders": boolean,
+    "dataset_save_path": optional_string, "dataloaders_save_path": optional_string,
     # training
-    "epochs": whole("[0, inf)"), "train_batch_size": positive, "learner": OneOf(*LEARNERS),
-    "learning_rate": Number("(0, 1e6]"), "weight_decay": Number("[0, inf)"), "eval_step": whole("[0, inf)"),
-    "stopping_step": whole("[0, inf)"), "loss_decimal_place": Maybe(whole("[0, 20]")), "require_pow": truth,
-    "enable_amp": truth, "enable_scaler": truth, "transform": Maybe(OneOf(*TRANSFORMS)), "loss_type": text,
-    "clip_grad_norm": Maybe(Mapping({
-        "max_norm": Number("(0, inf)"), "norm_type": Number("(0, inf)"), "error_if_nonfinite": truth,
-        "foreach": Maybe(truth),
-    }, needs="max_norm")),
-    "train_neg_sample_args": Maybe(Mapping({
-        "distribution": Maybe(OneOf("uniform", "popularity")), "sample_num": Maybe(positive),
-        "alpha": Maybe(Number("[0, inf)")), "dynamic": truth, "candidate_num": whole("[0, inf)"),
+    "epochs": Int("[0, inf)"), "train_batch_size": positive, "learner": OneOf(*LEARNERS),
+    "learning_rate": Number("(0, 1e6]"), "weight_decay": Number("[0, inf)"), "eval_step": Int("[0, inf)"),
+    "stopping_step": Int("[0, inf)"), "loss_decimal_place": Optional_(Int("[0, 20]")), "require_pow": boolean,
+    "enable_amp": boolean, "enable_scaler": boolean, "transform": Optional_(OneOf(*TRANSFORMS)), "loss_type": string,
+    "clip_grad_norm": Optional_(Mapping({
+        "max_norm": Number("(0, inf)"), "norm_type": Number("(0, inf)"), "error_if_nonfinite": boolean,
+        "foreach": Optional_(boolean),
+    }, required="max_norm")),
+    "train_neg_sample_args": Optional_(Mapping({
+        "distribution": Optional_(OneOf("uniform", "popularity")), "sample_num": Optional_(positive),
+        "alpha": Optional_(Number("[0, inf)")), "dynamic": boolean, "candidate_num": Int("[0, inf)"),
     })),
     # evaluation
     "eval_args": Mapping({
         "split": Mapping({
             "RS": ratios, "TS": ratios, "LS": OneOf("valid_and_test", "valid_only", "test_only"),
-            "date": TwoMoments(),
+            "date": TimeRange(),
         }, single=True),
-        "group_by": Maybe(OneOf("user", "none")), "order": OneOf("RO", "TO"),
-        "mode": Either(eval_mode, Mapping({"valid": eval_mode, "test": eval_mode})),
+        "group_by": Optional_(OneOf("user", "none")), "order": OneOf("RO", "TO"),
+        "mode": UnionOf(eval_mode, Mapping({"valid": eval_mode, "test": eval_mode})),
     }),
-    "repeatable": truth, "metrics": ListOf(MetricName()),
-    "topk": ListOf(positive), "valid_metric": text, "valid_metric_bigger": truth, "eval_batch_size": positive,
-    "metric_decimal_place": whole("[0, 15]"), "eval_memory_mb": Maybe(Number("(0, inf)")),
+    "repeatable": boolean, "metrics": ListOf(MetricName()),
+    "topk": ListOf(positive), "valid_metric": string, "valid_metric_bigger": boolean, "eval_batch_size": positive,
+    "metric_decimal_place": Int("[0, 15]"), "eval_memory_mb": Optional_(Number("(0, inf)")),
     # files and columns
-    "min_history": Maybe(whole("[0, inf)")), "time_unit": OneOf("s", "ms", "us", "ns", "D"),
-    "history": OneOf("all", "positive"), "exclude_history": truth,
-    "field_separator": text, "seq_separator": text, "USER_ID_FIELD": maybe_text, "ITEM_ID_FIELD": maybe_text,
-    "RATING_FIELD": maybe_text, "TIME_FIELD": maybe_text, "LABEL_FIELD": text, "NEG_PREFIX": text,
-    "ITEM_LIST_LENGTH_FIELD": text, "LIST_SUFFIX": text, "POSITION_FIELD": text, "MAX_ITEM_LIST_LENGTH": positive,
-    "seq_len": Maybe(Mapping(each=positive)), "threshold": Maybe(Mapping(each=Number(), single=True)),
-    "numerical_features": ListOf(text, may_be_empty=True), "load_col": Maybe(columns), "unload_col": Maybe(columns),
-    "unused_col": Maybe(columns), "additional_feat_suffix": Maybe(names),
-    "benchmark_filename": Maybe(ListOf(text)), "item_names": maybe_text,
-    "rm_dup_inter": Maybe(OneOf("first", "last")), "val_interval": Maybe(Mapping(each=Either(in_values, names))),
-    "filter_inter_by_user_or_item": truth, "user_inter_num_interval": Maybe(intervals),
-    "item_inter_num_interval": Maybe(intervals), "entity_kg_num_interval": Maybe(intervals),
-    "relation_kg_num_interval": Maybe(intervals), "alias_of_user_id": Maybe(names), "alias_of_item_id": Maybe(names),
-    "alias_of_entity_id": Maybe(names), "alias_of_relation_id": Maybe(names), "normalize_field": Maybe(names),
-    "normalize_all": Maybe(truth), "preload_weight": Maybe(Mapping(each=text)),
-    "discretization": Maybe(Mapping(each=Mapping({"method": OneOf("ED", "LD"), "bucket": positive}, needs="method"))),
-    "kg_reverse_r": truth,
+    "min_history": Optional_(Int("[0, inf)")), "time_unit": OneOf("s", "ms", "us", "ns", "D"),
+    "history": OneOf("all", "positive"), "exclude_history": boolean,
+    "field_separator": string, "seq_separator": string, "USER_ID_FIELD": optional_string,
+    "ITEM_ID_FIELD": optional_string, "RATING_FIELD": optional_string, "TIME_FIELD": optional_string,
+    "LABEL_FIELD": string, "NEG_PREFIX": string,
+    "ITEM_LIST_LENGTH_FIELD": string, "LIST_SUFFIX": string, "POSITION_FIELD": string,
+    "MAX_ITEM_LIST_LENGTH": positive,
+    "seq_len": Optional_(Mapping(values=positive)), "threshold": Optional_(Mapping(values=Number(), single=True)),
+    "numerical_features": ListOf(string, may_be_empty=True), "load_col": Optional_(columns),
+    "unload_col": Optional_(columns), "unused_col": Optional_(columns), "additional_feat_suffix": Optional_(names),
+    "benchmark_filename": Optional_(ListOf(string)), "item_names": optional_string,
+    "rm_dup_inter": Optional_(OneOf("first", "last")),
+    "val_interval": Optional_(Mapping(values=UnionOf(in_values, names))),
+    "filter_inter_by_user_or_item": boolean, "user_inter_num_interval": Optional_(intervals),
+    "item_inter_num_interval": Optional_(intervals), "entity_kg_num_interval": Optional_(intervals),
+    "relation_kg_num_interval": Optional_(intervals),
+    "alias_of_user_id": Optional_(names), "alias_of_item_id": Optional_(names), "alias_of_entity_id": Optional_(names),
+    "alias_of_relation_id": Optional_(names), "normalize_field": Optional_(names),
+    "normalize_all": Optional_(boolean), "preload_weight": Optional_(Mapping(values=string)),
+    "discretization": Optional_(
+        Mapping(values=Mapping({"method": OneOf("ED", "LD"), "bucket": positive}, required="method"))
+    ),
+    "kg_reverse_r": boolean,
     # of several models
     "hidden_size": positive, "inner_size": positive, "embedding_size": positive, "n_heads": positive,
-    "n_layers": whole("[0, inf)"), "hidden_dropout_prob": share, "attn_dropout_prob": share, "dropout_prob": share,
+    "n_layers": Int("[0, inf)"), "hidden_dropout_prob": share, "attn_dropout_prob": share, "dropout_prob": share,
     "layer_norm_eps": Number("(0, inf)"), "initializer_range": Number("[0, inf)"), "mask_ratio": Number("(0, 1]"),
-    "selected_features": names, "item_attribute": text,
-    "cross_features": Maybe(ListOf(ListOf(text, count=2), may_be_empty=True)),
-    "teacher": Text(r"[A-Za-z]\w*", "the name of a class"),  # RecBole evaluates the text as Python
-    "reranker_CAN_NUM": Kind(), "use_proj_bias": Kind(), "xgb_verbose_eval": Kind(),
+    "selected_features": names, "item_attribute": string,
+    "cross_features": Optional_(ListOf(ListOf(string, count=2), may_be_empty=True)),
+    "teacher": Str(r"[A-Za-z]\w*", "the name of a class"),  # RecBole evaluates the text as Python
+    "reranker_CAN_NUM": Validator(), "use_proj_bias": Validator(), "xgb_verbose_eval": Validator(),
 }  # fmt: skip
 
 
-def kind_of(key: str, default: Any, ours: bool) -> Kind:
+def validator_of(key: str, default: Any, ours: bool) -> Validator:
     """The kind of value that a key takes.
 
     Args:
@@ -127,31 +132,18 @@ def kind_of(key: str, default: Any, ours: bool) -> Kind:
         default: its default, from which the kind follows where the table does not know the key.
         ours: whether the default stands in a property file of this package. RecBole writes 0 for 0.0 and for False.
     """
-    if key in KINDS:
-        return KINDS[key]
+    if key in VALIDATORS:
+        return VALIDATORS[key]
     if isinstance(default, bool):
-        return truth
+        return boolean
     if isinstance(default, int) and ours:
-        return whole()
+        return Int()
     if isinstance(default, (int, float)):
         return Number()
     if isinstance(default, str):
-        return maybe_text
+        return optional_string
     if isinstance(default, list) and default and all(isinstance(member, (int, float)) for member in default):
         return ListOf(Number(), may_be_empty=True)
     if isinstance(default, list) and (ours or (default and all(isinstance(member, str) for member in default))):
-        return Maybe(ListOf(text, may_be_empty=True))
-    return Kind()
-
-
-def fit(key: str, value: Any, kind: Kind) -> Any:
-    """Hold a value against its kind.
-
-    Raises:
-        InputError: names the key, the value, and what would be right.
-    """
-    try:
-        return kind.fit(value)
-    except Misfit as misfit:
-        where, found = f"{key}{misfit.inside}", f"{misfit.verb} {misfit.value!r}"
-        raise InputError(f"key '{where}' {found}; it should be {misfit.wanted}.") from None
+        return Optional_(ListOf(string, may_be_empty=True))
+    return Validator()

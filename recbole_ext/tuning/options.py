@@ -3,22 +3,21 @@
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from recbole_ext.config.schema import fit
 from recbole_ext.errors import InputError
 from recbole_ext.utils.literals import parse_literal
-from recbole_ext.utils.validators import Kind, Maybe, Number, OneOf, Text, whole
+from recbole_ext.utils.validators import Int, Number, OneOf, Optional_, Str, Validator, validate
 
-KINDS: dict[str, Kind] = {
-    "num_samples": Maybe(whole("[1, inf)")),
+VALIDATORS: dict[str, Validator] = {
+    "num_samples": Optional_(Int("[1, inf)")),
     "scheduler": OneOf("asha", "median", "none"),
     "search_alg": OneOf("random", "optuna", "hyperopt"),
-    "grace_period": Maybe(whole("[1, inf)")),
-    "time_budget": Maybe(Number("(0, inf)")),
-    "keep_checkpoints": whole("[1, inf)"),
+    "grace_period": Optional_(Int("[1, inf)")),
+    "time_budget": Optional_(Number("(0, inf)")),
+    "keep_checkpoints": Int("[1, inf)"),
     "cpus_per_trial": Number("(0, inf)"),
-    "gpus_per_trial": Maybe(Number("[0, inf)")),
-    "max_concurrent": Maybe(whole("[1, inf)")),
-    "address": Maybe(Text()),
+    "gpus_per_trial": Optional_(Number("[0, inf)")),
+    "max_concurrent": Optional_(Int("[1, inf)")),
+    "address": Optional_(Str()),
 }
 # what may differ when a search is resumed: it changes where and how long trials run, not what they find
 OF_THE_MACHINE = ("cpus_per_trial", "gpus_per_trial", "max_concurrent", "address", "time_budget", "keep_checkpoints")
@@ -68,13 +67,13 @@ def read_options(given: dict[str, Any]) -> dict[str, Any]:
     """
     checked = {}
     for name, value in given.items():
-        kind = KINDS[name]
-        if isinstance(value, str) and not kind.textual:
+        validator = VALIDATORS[name]
+        if isinstance(value, str) and not validator.raw_text:
             try:
                 value = parse_literal(value)
             except InputError as error:
                 raise InputError(f"{name}: {error}") from error
         value = "none" if name == "scheduler" and value is None else value
         if value is not None:
-            checked[name] = fit(name, value, kind)
+            checked[name] = validate(name, value, validator)
     return checked

@@ -150,16 +150,16 @@ def _domain(key: str, entry: Any, config: Any) -> Domain:
     if not isinstance(values, (list, tuple)) or not values or not _well_formed(way, values):
         raise InputError(f"'{key}' has {way} {values!r}; it should be {WAYS[way]}.")
     if way in ("choice", "grid"):
-        members = tuple(config.fitted(key, value) for value in values)
+        members = tuple(config.validated(key, value) for value in values)
         return Domain(way, members, members)
     if way == "randint":
         values = tuple(map(int, values))
-        members = tuple(config.fitted(key, value) for value in range(values[0], values[1] + 1))
+        members = tuple(config.validated(key, value) for value in range(values[0], values[1] + 1))
     elif way == "quniform":
-        members = tuple(config.fitted(key, value) for value in _multiples(*values))
+        members = tuple(config.validated(key, value) for value in _multiples(*values))
     else:
         for part in (0, 0.38196601, 1):  # the ends, and a number between that is not whole
-            config.fitted(key, rounded(values[0] + part * (values[1] - values[0]), *values))
+            config.validated(key, rounded(values[0] + part * (values[1] - values[0]), *values))
     return Domain(way, tuple(values), members)
 
 

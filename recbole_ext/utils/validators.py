@@ -1,7 +1,7 @@
-"""Kinds of values that keys take.
+"""Validators of the values of configuration keys and options.
 
-`kind.fit(value)` returns the value, tidied (a single name where a list goes becomes a list of one, 5.0 becomes 5), or
-raises `Misfit`, which says what would be right.
+`validator.validate(value)` returns the normalised value (a single name becomes a list where a list is expected, and
+5.0 becomes 5), or raises `ValidationError`, which says what is expected.
 """
 
 import numbers
@@ -15,232 +15,271 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-MOST = 10**18  # below what 64 bits hold
+from recbole_ext.errors import InputError
+
+MAX_INT = 10**18  # fits in 64 bits
 
 
-class Misfit(Exception):
-    """A value is not of its kind.
+class ValidationError(Exception):
+    """A value does not pass its validator.
 
     Args:
-        value: what was found.
-        wanted: what would be right, to follow "it should be".
-        inside: the way to the value within a mapping, e.g. `".mode.valid"`.
-        verb: what the key does with the value: it "is" that, or "names" it among its own.
+        value: the value, or the part of it that is wrong.
+        expected: what would be right, to follow "it should be".
+        path: of the wrong part within a mapping, e.g. `".mode.valid"`.
+        verb: between the key and the value in the message: "is", or "names" for a wrong name in a mapping.
     """
 
-    def __init__(self, value: Any, wanted: str, inside: str = "", verb: str = "is"):
-        super().__init__(wanted)
-        self.value, self.wanted, self.inside, self.verb = value, wanted, inside, verb
+    def __init__(self, value: Any, expected: str, path: str = "", verb: str = "is"):
+        super().__init__(expected)
+        self.value, self.expected, self.path, self.verb = value, expected, path, verb
 
 
-class Kind:
-    """Any value at all; the kinds below are narrower."""
+def validate(key: str, value: Any, validator: "Validator") -> Any:
+    """The normalised value of a key.
 
-    textual = False  # whether the text of a value is taken as it stands, and not read as a literal
+    Raises:
+        InputError: names the key, the value, and what is expected.
+    """
+    try:
+        return validator.validate(value)
+    except ValidationError as error:
+        raise InputError(
+            f"key '{key}{error.path}' {error.verb} {error.value!r}; it should be {error.expected}."
+        ) from None
 
-    def fit(self, value: Any) -> Any:
+
+def validate_keys(config: Any, validators: "dict[str, Validator]") -> dict[str, Any]:
+    """The normalised values of some keys of a configuration, this package's or RecBole's.
+
+    Args:
+        config: anything that gives a value for each key.
+        validators: of the keys; those of a model are its class attribute `validators`.
+
+    Raises:
+        InputError: names the first wrong key, its value, and what is expected.
+    """
+    return {key: validate(key, config[key], validator) for key, validator in validators.items()}
+
+
+class Validator:
+    """Accepts every value; subclasses accept less."""
+
+    raw_text = False  # whether text is used as it is, rather than parsed as a literal
+
+    def validate(self, value: Any) -> Any:
         return value
 
 
 @dataclass(frozen=True)
-class Number(Kind):
+class Number(Validator):
     """A finite number in `interval`, e.g. `"(0, 1]"`."""
 
     interval: str = "(-inf, inf)"
-    whole: bool = False
+    noun = "a number"
 
-    def fit(self, value: Any) -> Any:
+    def validate(self, value: Any) -> int | float:
         low, high = (float(end) for end in self.interval[1:-1].split(","))
-        good = isinstance(value, numbers.Real) and not isinstance(value, bool)
-        good = good and (low <= value if self.interval[0] == "[" else low < value)
-        good = good and (value <= high if self.interval[-1] == "]" else value < high)
-        good = good and abs(value) <= sys.float_info.max
-        if not good or (self.whole and value != int(value)):
-            raise Misfit(value, self.wanted)
-        if self.whole and abs(value) >= MOST:
-            raise Misfit(value, f"{self.wanted} of at most 18 digits")
-        whole = self.whole or (isinstance(value, numbers.Integral) and abs(int(value)) < MOST)
-        return int(value) if whole else float(value)
+        valid = isinstance(value, numbers.Real) and not isinstance(value, bool)
+        valid = valid and (low <= value if self.interval[0] == "[" else low < value)
+        valid = valid and (value <= high if self.interval[-1] == "]" else value < high)
+        if not valid or abs(value) > sys.float_info.max:
+            raise ValidationError(value, self.expected)
+        return int(value) if isinstance(value, numbers.Integral) and abs(int(value)) < MAX_INT else float(value)
 
     @property
-    def wanted(self) -> str:
-        noun = "a whole number" if self.whole else "a number"
-        return noun if self.interval == "(-inf, inf)" else f"{noun} in {self.interval}"
+    def expected(self) -> str:
+        return self.noun if self.interval == "(-inf, inf)" else f"{self.noun} in {self.interval}"
 
 
-def whole(interval: str = "(-inf, inf)") -> Number:
-    return Number(interval, whole=True)
+class Int(Number):
+    """A whole number in `interval`; 5.0 counts as 5."""
+
+    noun = "a whole number"
+
+    def validate(self, value: Any) -> int:
+        super().validate(value)
+        if value != int(value):
+            raise ValidationError(value, self.expected)
+        if abs(value) >= MAX_INT:
+            raise ValidationError(value, f"{self.expected} of at most 18 digits")
+        return int(value)
 
 
-class Moment(Kind):
-    """A number in the unit of the file's times, or a date with or without a time of day; returned as ISO 8601 text."""
+class Timestamp(Validator):
+    """A number in the unit of the file's times, or a date with an optional time of day, returned as ISO 8601 text."""
 
     PATTERN = r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?( ?(Z|[-+]\d\d:?\d\d))?)?"
-    wanted = "a date such as '1998-03-01' or '1998-03-01 12:00+01:00', or a number in the unit of the file"
+    expected = "a date such as '1998-03-01' or '1998-03-01 12:00+01:00', or a number in the unit of the file"
 
-    def fit(self, value: Any) -> str | float:
-        text = str(value).strip() if isinstance(value, (str, date, np.datetime64)) else None
-        if text is None:
+    def validate(self, value: Any) -> str | float:
+        if not isinstance(value, (str, date, np.datetime64)):
             try:
-                return Number().fit(value)
-            except Misfit:
-                raise Misfit(value, self.wanted) from None
+                return Number().validate(value)
+            except ValidationError:
+                raise ValidationError(value, self.expected) from None
+        text = str(value).strip()
         try:
             if not re.fullmatch(self.PATTERN, text):
                 raise ValueError(text)
-            pd.Timestamp(text).as_unit("ns")  # a day that there is, in the years that nanoseconds reach
+            pd.Timestamp(text).as_unit("ns")  # the day exists, within the years that nanoseconds can count
         except ValueError:
-            raise Misfit(value, self.wanted) from None
+            raise ValidationError(value, self.expected) from None
         return text
 
 
-class TwoMoments(Kind):
-    """Two dates, or two numbers, of which the second is later."""
+class TimeRange(Validator):
+    """Two dates, or two numbers; the second is later."""
 
-    wanted = "a list of two dates or of two numbers, the later one last"
+    expected = "a list of two dates or of two numbers, the later one last"
 
-    def fit(self, value: Any) -> list[str | float]:
+    def validate(self, value: Any) -> list[str | float]:
         if not isinstance(value, (list, tuple)) or len(value) != 2:
-            raise Misfit(value, self.wanted)
-        moments = [Moment().fit(member) for member in value]
-        dates = [isinstance(moment, str) for moment in moments]
-        ordered: list[Any] = [pd.to_datetime(moment, utc=True) if any(dates) else moment for moment in moments]
-        if dates[0] != dates[1] or not ordered[0] < ordered[1]:
-            raise Misfit(value, self.wanted)
-        return moments
+            raise ValidationError(value, self.expected)
+        times = [Timestamp().validate(member) for member in value]
+        are_dates = [isinstance(time, str) for time in times]
+        comparable: list[Any] = [pd.to_datetime(time, utc=True) if any(are_dates) else time for time in times]
+        if are_dates[0] != are_dates[1] or not comparable[0] < comparable[1]:
+            raise ValidationError(value, self.expected)
+        return times
 
 
-class Truth(Kind):
-    def fit(self, value: Any) -> bool:
+class Bool(Validator):
+    """True or False; 0 and 1 are refused."""
+
+    def validate(self, value: Any) -> bool:
         if not isinstance(value, bool):
-            raise Misfit(value, "True or False")
+            raise ValidationError(value, "True or False")
         return value
 
 
 @dataclass(frozen=True)
-class Text(Kind):
-    """A text that is not empty; of the given `pattern`, if any, which `wanted` describes."""
+class Str(Validator):
+    """Text that is not empty and matches `pattern`, which `expected` describes. Numbers and paths become text."""
 
     pattern: str = r"(?s).+"
-    wanted: str = "a text"
-    textual = True
+    expected: str = "a text"
+    raw_text = True
 
-    def fit(self, value: Any) -> str:
+    def validate(self, value: Any) -> str:
         if isinstance(value, os.PathLike):
             value = os.fspath(value)
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             value = str(value)
         if not isinstance(value, str) or not re.fullmatch(self.pattern, value) or "\0" in value:
-            raise Misfit(value, self.wanted)
+            raise ValidationError(value, self.expected)
         return value
 
 
-class Encoding(Kind):
-    """The name of a way to write text in bytes."""
+class Encoding(Validator):
+    """The name of a text encoding that Python has."""
 
-    textual = True
+    raw_text = True
 
-    def fit(self, value: Any) -> str:
+    def validate(self, value: Any) -> str:
         try:
             "a".encode(value)
         except (LookupError, TypeError, ValueError):
-            raise Misfit(value, "an encoding that is known, e.g. utf-8, utf-16 or latin-1") from None
+            raise ValidationError(value, "a known encoding, e.g. utf-8, utf-16 or latin-1") from None
         return value
 
 
-class OneOf(Kind):
-    """One of a few names, in any capitals; returned as it is written here."""
+class OneOf(Validator):
+    """One of a few names, in upper or lower case; returned as spelled here. None counts as the choice `none`."""
 
-    textual = True
+    raw_text = True
 
     def __init__(self, *choices: str):
         self.choices = {choice.lower(): choice for choice in choices}
 
-    def fit(self, value: Any) -> str:
+    def validate(self, value: Any) -> str:
         name = str(value).lower()
-        if not isinstance(value, str) or name not in self.choices:
-            raise Misfit(value, f"one of {', '.join(self.choices.values())}")
+        if not isinstance(value, (str, type(None))) or name not in self.choices:
+            raise ValidationError(value, f"one of {', '.join(self.choices.values())}")
         return self.choices[name]
 
 
-class Maybe(Kind):
-    """The given kind, or nothing at all: `None`, `~`, an empty text."""
+class Optional_(Validator):
+    """A value that `validator` accepts, or None, which may be written `None`, `null`, `~` or as an empty text."""
 
-    def __init__(self, kind: Kind):
-        self.kind, self.textual = kind, kind.textual
+    def __init__(self, validator: Validator):
+        self.validator, self.raw_text = validator, validator.raw_text
 
-    def fit(self, value: Any) -> Any:
+    def validate(self, value: Any) -> Any:
         if value is None or (isinstance(value, str) and value.strip().lower() in {"", "~", "none", "null"}):
             return None
         try:
-            return self.kind.fit(value)
-        except Misfit as misfit:
-            if misfit.inside or misfit.verb != "is":
+            return self.validator.validate(value)
+        except ValidationError as error:
+            if error.path or error.verb != "is":
                 raise
-            raise Misfit(value, f"{misfit.wanted}, or None") from None
+            raise ValidationError(value, f"{error.expected}, or None") from None
 
 
 @dataclass(frozen=True)
-class ListOf(Kind):
-    """A list of at least one, or of exactly `count` unless that is 0; a single member stands for a list of one."""
+class ListOf(Validator):
+    """A list of at least one member (`may_be_empty`: of any length), or of exactly `count`; 5 counts as [5]."""
 
-    kind: Kind
+    member: Validator
     count: int = 0
     may_be_empty: bool = False
 
-    def fit(self, value: Any) -> list:
+    def validate(self, value: Any) -> list:
         members = list(value) if isinstance(value, (list, tuple, set)) else [value]
         try:
-            members = [self.kind.fit(member) for member in members]
-        except Misfit as misfit:
-            raise Misfit(value, f"a list, each member {misfit.wanted}") from None
+            members = [self.member.validate(member) for member in members]
+        except ValidationError as error:
+            raise ValidationError(value, f"a list, each member {error.expected}") from None
         if self.count and len(members) != self.count:
-            raise Misfit(value, f"a list of {self.count}")
+            raise ValidationError(value, f"a list of {self.count}")
         if not members and not self.may_be_empty:
-            raise Misfit(value, "a list of at least one")
+            raise ValidationError(value, "a list of at least one")
         return members
 
 
 @dataclass(frozen=True)
-class Mapping(Kind):
-    """A mapping with the `known` keys, or with keys of the user's own whose values are all of kind `each`.
+class Mapping(Validator):
+    """A mapping.
 
-    It has a `single` key, or, if it is not empty, the one that it `needs`.
+    Args:
+        fields: the names that it may have, and the validators of their values.
+        values: the validator of the values under any other name; None refuses other names.
+        single: whether it has exactly one name.
+        required: a name that it must have unless it is empty.
     """
 
-    known: dict[str, Kind] = field(default_factory=dict)
-    each: Kind | None = None
+    fields: dict[str, Validator] = field(default_factory=dict)
+    values: Validator | None = None
     single: bool = False
-    needs: str = ""
+    required: str = ""
 
-    def fit(self, value: Any) -> dict[str, Any]:
-        names = ", ".join(self.known) if self.each is None else "names"
+    def validate(self, value: Any) -> dict[str, Any]:
+        names = ", ".join(self.fields) if self.values is None else "names"
         if not isinstance(value, dict):
-            raise Misfit(
-                value, f"a mapping such as {{'key': value}} with the keys {names}" if self.known else "a mapping"
-            )
+            example = f" such as {{'key': value}} with the keys {names}" if self.fields else ""
+            raise ValidationError(value, f"a mapping{example}")
         if self.single and len(value) != 1:
-            raise Misfit(value, f"a mapping with one key{f' out of {names}' if self.known else ''}")
-        if self.needs and value and self.needs not in value:
-            raise Misfit(value, f"a mapping with the key {self.needs}")
-        fitted = {}
+            raise ValidationError(value, f"a mapping with one key{f' out of {names}' if self.fields else ''}")
+        if self.required and value and self.required not in value:
+            raise ValidationError(value, f"a mapping with the key {self.required}")
+        result = {}
         for name, member in value.items():
-            kind = self.known.get(name, self.each)
-            if kind is None:
-                raise Misfit(name, f"one of {names}", verb="names")
+            validator = self.fields.get(name, self.values)
+            if validator is None:
+                raise ValidationError(name, f"one of {names}", verb="names")
             try:
-                fitted[str(name)] = kind.fit(member)
-            except Misfit as misfit:
-                raise Misfit(misfit.value, misfit.wanted, f".{name}{misfit.inside}", misfit.verb) from None
-        return fitted
+                result[str(name)] = validator.validate(member)
+            except ValidationError as error:
+                raise ValidationError(error.value, error.expected, f".{name}{error.path}", error.verb) from None
+        return result
 
 
 @dataclass(frozen=True)
-class Either(Kind):
-    """Two kinds of value: mappings (or lists) of one kind, and everything else of another."""
+class UnionOf(Validator):
+    """`nested` checks mappings and lists, `scalar` every other value."""
 
-    plain: Kind
-    nested: Kind
+    scalar: Validator
+    nested: Validator
 
-    def fit(self, value: Any) -> Any:
-        return (self.nested if isinstance(value, (dict, list, tuple)) else self.plain).fit(value)
+    def validate(self, value: Any) -> Any:
+        return (self.nested if isinstance(value, (dict, list, tuple)) else self.scalar).validate(value)

@@ -12,7 +12,7 @@ from recbole.model.sequential_recommender import SASRec
 from recbole_ext import MEANTIME, Config, InputError
 from recbole_ext.config.known_keys import known_keys, unknown_key_sentence
 from recbole_ext.config.paths import properties_dir, properties_file
-from recbole_ext.config.schema import KINDS
+from recbole_ext.config.schema import VALIDATORS
 from recbole_ext.data.files.time_units import SECONDS
 from recbole_ext.model.registry import find_model
 from recbole_ext.tuning.space import check_space
@@ -356,7 +356,7 @@ def test_text_that_recbole_would_evaluate_as_a_class_is_only_a_name(tmp_path):
     [
         ({"hidden_size": 10**30}, "of at most 18 digits"), ({"epochs": 2**64}, "of at most 18 digits"),
         ({"eval_args": {"mode": "uni12345678901234567890"}}, "a whole number N"),
-        ({"encoding": "utf-99"}, "key 'encoding' is 'utf-99'; it should be an encoding that is known"),
+        ({"encoding": "utf-99"}, "key 'encoding' is 'utf-99'; it should be a known encoding"),
         ({"encoding": "rot13"}, "an encoding that is known"), ({"encoding": "utf-8\0"}, "an encoding that is known"),
         ({"eval_memory_mb": 10**400}, "a number in"),
         ({"learning_rate": 1e38}, r"a number in \(0, 1e6\]"), ({"checkpoint_dir": "a\0b"}, "should be a text"),
@@ -378,7 +378,7 @@ def test_a_whole_number_that_64_bits_do_not_hold_is_a_float_where_any_number_goe
 
 
 def test_the_units_of_time_are_those_that_the_data_knows():
-    assert list(KINDS["time_unit"].choices.values()) == list(SECONDS)
+    assert list(VALIDATORS["time_unit"].choices.values()) == list(SECONDS)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from recbole_ext import (
 )
 from recbole_ext.cli.entry import main
 from recbole_ext.data.files.time_units import in_unit
-from recbole_ext.utils.validators import Misfit, TwoMoments
+from recbole_ext.utils.validators import TimeRange, ValidationError
 
 FIRST = 1_600_000_000  # 2020-09-13 12:26:40 UTC
 DAY = 86_400
@@ -76,7 +76,7 @@ def test_dates_become_numbers_of_the_file(time, unit, number):
     ],
 )
 def test_two_dates_or_two_numbers_are_a_split(value, result):
-    assert TwoMoments().fit(value) == result
+    assert TimeRange().validate(value) == result
 
 
 @pytest.mark.parametrize(
@@ -90,8 +90,8 @@ def test_two_dates_or_two_numbers_are_a_split(value, result):
     ],
 )  # fmt: skip
 def test_other_values_are_no_split(value):
-    with pytest.raises(Misfit):
-        TwoMoments().fit(value)
+    with pytest.raises(ValidationError):
+        TimeRange().validate(value)
 
 
 @pytest.mark.parametrize("value", ["['2020-09-20']", "['2020-09-25', '2020-09-20']"])
