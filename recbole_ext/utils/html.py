@@ -1,38 +1,23 @@
-"""What the pages share: one HTML file that needs no network, in light and dark, with plotly's figures.
+"""HTML reports: Jinja templates and plotly figures in one file that works offline, in light and dark mode.
 
-A figure is a plain dictionary of plotly's `data` and `layout`. A colour stands in it as `$name$`; the page fills it in
-by its mode. Texts from users' data pass `text` in HTML and `label` in figures, where plotly reads some tags.
+A figure is a dictionary with plotly's `data` and `layout`. Colours in it are written as `$name$`; the page's script
+replaces them with the colours of the browser's mode. Jinja escapes text in HTML. Text in figures must pass `label`,
+because plotly interprets some HTML tags.
 """
 
 import html
-import json
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 
 from recbole_ext.utils.literals import plain
 
 Figure = dict[str, Any]
 HEIGHT = 420
 
-STYLE = """
-:root { color-scheme: light dark; --ink: #1f2733; --soft: #5c6878; --page: #ffffff; --line: #dfe4ea; --best: #b3470b; }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e4e9f0; --soft: #9aa7b8; --page: #14181f; --line: #323a46; --best: #ffb07a; }
-}
-body { margin: 2rem auto; max-width: 70rem; padding: 0 1.5rem; color: var(--ink); background: var(--page);
-  font: 16px/1.5 system-ui, sans-serif; }
-h1 { font-size: 1.6rem; margin-bottom: 0.2rem; overflow-wrap: anywhere; }
-h2 { font-size: 1.15rem; margin: 2.2rem 0 0.2rem; }
-p { color: var(--soft); margin: 0.2rem 0 0.6rem; max-width: 50rem; }
-.side { display: flex; flex-wrap: wrap; align-items: start; gap: 1rem 4rem; } .wide { overflow-x: auto; }
-.wide > div { min-width: 40rem; } html { overflow-y: scroll; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 0.9rem; }
-th, td { text-align: left; padding: 0.25rem 0.9rem 0.25rem 0; border-bottom: 1px solid var(--line); }
-th { color: var(--soft); font-weight: 500; } td.number { text-align: right; } .wide td { white-space: nowrap; }
-/* its lines are black by themselves */
-#parallel .axis path, #parallel .axis line { stroke: var(--soft) !important; }
-summary { cursor: pointer; margin: 1rem 0; } p b { color: var(--ink); } p { overflow-wrap: anywhere; }
-tr.best td { color: var(--best); font-weight: 600; }
-"""
 COLOURS = {
     "light": {
         "ink": "#1f2733", "grid": "#dfe4ea", "accent": "#2a62b0", "muted": "#8a97a8", "best": "#b3470b",
@@ -43,66 +28,70 @@ COLOURS = {
         "low": "#4a5b76", "high": "#9cc7ff", "page": "#14181f",
     },
 }  # fmt: skip
-SCRIPT = """
-const dark = matchMedia("(prefers-color-scheme: dark)");
-function draw() {
-  const colours = palettes[dark.matches ? "dark" : "light"];
-  const named = (all, name) => name in colours ? `"${colours[name]}"` : all;
-  for (const [id, figure] of Object.entries(figures)) {
-    const { data, layout } = JSON.parse(JSON.stringify(figure).replace(/"[$](\\w+)[$]"/g, named));
-    Plotly.react(id, data, layout, { displayModeBar: false, responsive: true });
-  }
-}
-dark.addEventListener("change", draw);
-draw();
-"""
 
 
-def document(title: str, parts: list[str], figures: dict[str, Figure]) -> str:
-    """The page.
+@lru_cache(maxsize=1)
+def _environment() -> Environment:
+    """Templates are named by their path in the package: `utils/templates/base.html`, `serving/explain/page.html`."""
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parents[1]), autoescape=True, undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    environment.policies["json.dumps_kwargs"] = {}  # keep the order of figures
+    environment.filters["metric"] = number
+    return environment
+
+
+def render(template: str, title: str, figures: dict[str, Figure], **values: Any) -> str:
+    """A complete HTML page from a template that extends `utils/templates/base.html`.
 
     Args:
-        title: of the window.
-        parts: HTML, one below the other; `<div id=...>` (see `section`) is where a figure goes.
-        figures: by id.
+        template: path of the template in the package.
+        title: of the browser window; the template can show it too.
+        figures: by the id of the HTML element that each is drawn in (see `figure` in `macros.html`).
+        values: further variables of the template. Text is escaped automatically.
     """
     from plotly.offline import get_plotlyjs
 
-    values = f"const palettes = {_json(COLOURS)};\nconst figures = {_json(figures)};"
     return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{text(title)}</title>'
-        f'<meta name="viewport" content="width=device-width"><style>{STYLE}</style></head>\n<body>\n'
-        + "\n".join(parts)
-        + f"\n<script>{get_plotlyjs()}</script>\n<script>{values}\n{SCRIPT}</script>\n</body></html>\n"
+        _environment()
+        .get_template(template)
+        .render(title=title, figures=plain(figures), colours=COLOURS, plotly=get_plotlyjs(), **values)
     )
 
 
+def document(title: str, parts: list[str], figures: dict[str, Figure]) -> str:
+    """A page from HTML that is complete already."""
+    body = Markup("\n").join(map(Markup, parts))
+    return render("utils/templates/document.html", title, figures, body=body)
+
+
 def section(name: str, heading: str, explained: str) -> str:
-    """A heading, what it shows in words, and the place of the figure of that name."""
+    """A heading, text, and the element for a figure."""
     return f'<h2>{text(heading)}</h2><p>{text(explained)}</p><div class="wide"><div id="{name}"></div></div>'
 
 
 def text(value: Any) -> str:
-    """A value as text in HTML."""
+    """Escaped text for HTML."""
     return html.escape(str(value))
 
 
 def number(value: float | None) -> str:
-    """A metric; nothing where there is none."""
+    """A metric with four decimals; empty if there is no value."""
     return "" if value is None else f"{value:.4f}"
 
 
 def label(value: Any, longest: int | None = None) -> str:
-    """A value as text in a figure, cut to `longest` characters."""
+    """Escaped text for a figure, shortened to at most `longest` characters."""
     shown = str(value)
     if longest is not None and len(shown) > longest:
         shown = shown[: longest - 1] + "\u2026"
-    shown = html.escape(shown, quote=False)  # plotly does not know the names of quotes
-    return shown.replace("$", "&#36;")  # the page replaces `$name$` by a colour
+    shown = html.escape(shown, quote=False)  # plotly does not decode &quot;
+    return shown.replace("$", "&#36;")  # or the page would replace `$name$` with a colour
 
 
 def layout(x: str, y: str, **more: Any) -> Figure:
-    """The layout of a figure with titles at its axes."""
+    """Layout of a figure with axis titles `x` and `y`."""
     axis = {"gridcolor": "$grid$", "linecolor": "$grid$", "zerolinecolor": "$grid$", "automargin": True}
     return {
         "height": HEIGHT, "margin": {"l": 60, "r": 20, "t": 20, "b": 50}, "paper_bgcolor": "rgba(0,0,0,0)",
@@ -110,7 +99,3 @@ def layout(x: str, y: str, **more: Any) -> Figure:
         "xaxis": {**axis, "title": {"text": x}}, "yaxis": {**axis, "title": {"text": y}},
         "hoverlabel": {"align": "left"}, "showlegend": False, **more,
     }  # fmt: skip
-
-
-def _json(value: Any) -> str:
-    return json.dumps(plain(value)).replace("<", "\\u003c")  # nothing in it ends the script

@@ -88,13 +88,18 @@ def run(*command: str, folder: Path, path: Path | None = None) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_the_wheel_holds_the_package_and_its_property_files_and_nothing_else(sources, wheel):
-    package = {file.relative_to(sources).as_posix() for file in (sources / "recbole_ext").rglob("*.py")}
+def test_the_wheel_holds_the_package_its_templates_and_property_files_and_nothing_else(sources, wheel):
+    package = {
+        file.relative_to(sources).as_posix()
+        for pattern in ("*.py", "*.html")
+        for file in (sources / "recbole_ext").rglob(pattern)
+    }
     properties = {
         f"recbole_ext/{file.relative_to(sources).as_posix()}" for file in sources.glob("properties/**/*.yaml")
     }
     files = {file.relative_to(wheel).as_posix() for file in wheel.rglob("*") if file.is_file()}
     assert "recbole_ext/properties/model/MEANTIME.yaml" in properties
+    assert "recbole_ext/utils/templates/base.html" in package
     assert {file for file in files if ".dist-info/" not in file} == (
         package | properties | {"recbole_ext/py.typed", "run_recbole_ext.py"}
     )
