@@ -21,7 +21,7 @@ import torch  # noqa: E402
 from benchmarks import measure  # noqa: E402
 from recbole_ext import Recommender  # noqa: E402
 from recbole_ext.checkpoint import file as checkpoint  # noqa: E402
-from recbole_ext.config.config import ConfigWithoutData  # noqa: E402
+from recbole_ext.config.config import OfflineConfig  # noqa: E402
 from recbole_ext.data.description import Catalogue  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "serving.md"
@@ -32,7 +32,7 @@ FIRST, DAYS = 1.6e9, 365
 def store(name: str, path: Path, options) -> None:
     """Write a checkpoint of a model with random weights that knows `options.items` items."""
     keys = {"MAX_ITEM_LIST_LENGTH": options.length, "use_gpu": options.device != "cpu", "state": "warning"}
-    config = ConfigWithoutData(name, "ml-100k", None, keys, argv=[])
+    config = OfflineConfig(name, "ml-100k", None, keys, argv=[])
     kinds = {"user_id": "token", "item_id": "token", "timestamp": "float", "timestamp_list": "float_seq"}
     tokens = {"user_id": ["[PAD]", "u"], "item_id": ["[PAD]", *map(str, range(options.items))]}
     data = {
@@ -50,7 +50,7 @@ def store(name: str, path: Path, options) -> None:
     model = config.model_class(config, Catalogue(config, data, tokens, FIRST))
     checkpoint.save({
         "format": checkpoint.FORMAT, "model": name,
-        "class": f"{type(model).__module__}.{name}", "config": {**config.as_plain(), "model": name}, "epoch": 0,
+        "class": f"{type(model).__module__}.{name}", "config": {**config.to_dict(), "model": name}, "epoch": 0,
         "cur_step": 0, "best_valid_score": -math.inf, "best_valid_result": {}, "state_dict": model.state_dict(),
         "other_parameter": {}, "optimizer": {}, "tokens": tokens, "time_origin": FIRST, "data": data,
     }, str(path))  # fmt: skip

@@ -110,7 +110,7 @@ def run_recbole(
         "test_result": test_result,
         "checkpoint": trainer.saved_model_file if saved else None,
         "per_user": per_user_path if test_result is not None else None,
-        "config": config.as_plain(),
+        "config": config.to_dict(),
     }
     if queue is not None:
         queue.put(result)

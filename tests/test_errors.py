@@ -79,7 +79,7 @@ def test_a_bug_in_an_override_is_no_mistake_of_the_user(monkeypatch):
     from recbole_ext import Config
     from recbole_ext.config import columns
 
-    monkeypatch.setattr(columns, "settle_columns", lambda *_: {}["bug"])
+    monkeypatch.setattr(columns, "resolve_columns", lambda *_: {}["bug"])
     monkeypatch.setitem(sys.modules, "recbole_ext.config.columns", columns)
     with pytest.raises(KeyError, match="bug"):
         Config("MEANTIME", "ml-100k", argv=[])

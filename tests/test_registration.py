@@ -79,7 +79,7 @@ print(json.dumps([*sentences, said("LightSANs", override=True), found("LightSANs
 def test_our_own_ways_work_as_before():
     code = """
 from recbole_ext import Config
-keys = lambda model: Config(model, "ml-100k", argv=[]).as_plain()
+keys = lambda model: Config(model, "ml-100k", argv=[]).to_dict()
 before = [keys(model) for model in ("MEANTIME", "SASRec")]
 register()
 print(json.dumps(before == [keys(model) for model in ("MEANTIME", "SASRec")]))

@@ -11,7 +11,7 @@ import torch
 from recbole_ext.checkpoint.schema import check_content
 from recbole_ext.errors import InputError
 from recbole_ext.utils.atomic_write import DeferredErrors, write_whole
-from recbole_ext.utils.literals import plain
+from recbole_ext.utils.literals import to_builtin
 
 FORMAT = 1
 
@@ -144,7 +144,7 @@ def _form(value: Any, shape: torch.Size) -> str:
 def compare_keys(state: dict[str, Any], config: Any, keys: Iterable[str], path: str | os.PathLike) -> None:
     """See to it that keys are what a checkpoint was trained with; `InputError` for the first that is not."""
     for key in keys:
-        was, now = state["config"].get(key), plain(config[key])
+        was, now = state["config"].get(key), to_builtin(config[key])
         if key in state["config"] and was != now:
             raise InputError(f"{key} is {now!r}, but checkpoint {path} was trained with {was!r}; leave it as it was.")
 

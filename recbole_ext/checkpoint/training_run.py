@@ -31,7 +31,7 @@ class Curves:
         if self.lists["valid_score"]:
             self.lists["valid_score"][-1] = float(score)
 
-    def plain(self) -> dict[str, list[float | None]]:
+    def to_dict(self) -> dict[str, list[float | None]]:
         return {name: list(values) for name, values in self.lists.items()}
 
 
@@ -67,7 +67,7 @@ def read_run(path: str | os.PathLike) -> TrainingRun:
     best, file, newest = checkpoint.newest(path)
     state = newest if file == best else checkpoint.load(best)
     config: dict[str, Any] = state["config"]
-    curves = Curves(newest.get("curves")).plain()
+    curves = Curves(newest.get("curves")).to_dict()
     return TrainingRun(
         state["model"], config["dataset"], config["valid_metric"],
         state["best_valid_score"] if state["best_valid_result"] else None, state["epoch"] + 1,

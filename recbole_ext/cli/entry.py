@@ -11,7 +11,7 @@ from typing import Any
 from recbole_ext.cli.usage import USAGE
 from recbole_ext.errors import InputError, SearchError, is_lack_of_memory
 from recbole_ext.utils.atomic_write import WriteError
-from recbole_ext.utils.signals import Terminated, ended_by, orderly_end
+from recbole_ext.utils.signals import SigtermReceived, graceful_signals, pending_signal
 from recbole_ext.utils.versions import __version__
 
 RUN_OPTIONS = {  # of `run` and `tune`, which take every key beside them
@@ -39,17 +39,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         # deprecations inside RecBole are nothing a user can act on
         warnings.filterwarnings("ignore", category=FutureWarning)
-        with orderly_end():
+        with graceful_signals():
             status = _command(argv)
             sys.stdout.flush()
             return status
     except InputError as error:
         print(f"recbole-ext: {error}", file=sys.stderr)
         return 2
-    except (Terminated, KeyboardInterrupt) as end:
+    except (SigtermReceived, KeyboardInterrupt) as end:
         return _ended(type(end), f"; go on with --resume={shlex.quote(str(end))}" if str(end) else "")
     except Exception as error:
-        if (request := ended_by()) is not None:  # torch's writer of files makes an error of its own of it
+        if (request := pending_signal()) is not None:  # torch's writer of files makes an error of its own of it
             return _ended(request)
         # a full disk, a diverged model, too little memory: a traceback would tell nothing
         known = isinstance(error, (OSError, FloatingPointError, SearchError))
@@ -86,7 +86,7 @@ def _output_works() -> bool:
 
 
 def _ended(request: type[BaseException], more: str = "") -> int:
-    word, status = ("terminated", 143) if issubclass(request, Terminated) else ("interrupted", 130)
+    word, status = ("terminated", 143) if issubclass(request, SigtermReceived) else ("interrupted", 130)
     print(f"recbole-ext: {word}{more}", file=sys.stderr)
     return status
 

@@ -70,7 +70,7 @@ def _write(recommender: Recommender, found: Explanation, option: str, path: str)
     if option == "out":
         written = found.events.to_csv(index=False, lineterminator="\n")
     else:
-        written = json.dumps(found.as_plain(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        written = json.dumps(found.to_dict(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     with write_whole(path) as file:
         file.write(written.encode())
 

@@ -5,7 +5,7 @@ import math
 from typing import Any
 
 from recbole_ext.utils.atomic_write import write_whole
-from recbole_ext.utils.literals import plain
+from recbole_ext.utils.literals import to_builtin
 from recbole_ext.utils.versions import versions
 
 
@@ -49,7 +49,7 @@ def write_json(result: dict[str, Any], path: str) -> None:
 
 def as_json(result: dict[str, Any]) -> str:
     """The result and the versions it depends on; what is no finite number becomes null."""
-    return json.dumps(_finite(plain({**result, "versions": versions()})), indent=2, allow_nan=False)
+    return json.dumps(_finite(to_builtin({**result, "versions": versions()})), indent=2, allow_nan=False)
 
 
 def _finite(value: Any) -> Any:

@@ -12,7 +12,7 @@ from recbole_ext.errors import InputError
 from recbole_ext.utils.validators import Number, validate
 
 
-def check_surroundings(final: dict[str, Any], model_class: Any) -> None:
+def check_environment(final: dict[str, Any], model_class: Any) -> None:
     """One run is one process on one device; what the keys ask for beside it is installed, and fits the model."""
     if final.get("nproc", 1) not in (None, 1) or final.get("world_size", -1) not in (None, -1, 1):
         raise InputError("nproc and world_size ask for several processes; recbole_ext trains in one.")

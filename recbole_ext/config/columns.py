@@ -16,7 +16,7 @@ NAMING = (
 )  # fmt: skip
 
 
-def settle_columns(final: dict[str, Any], given: set[str], model_class: Any) -> None:
+def resolve_columns(final: dict[str, Any], given: set[str], model_class: Any) -> None:
     """Choose the columns of the `.inter` file, or hold those that the user chose against the other keys.
 
     RecBole reads `[user_id, item_id]` unless told otherwise; to these come the columns that other keys name.

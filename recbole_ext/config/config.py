@@ -17,7 +17,7 @@ from recbole_ext.config.paths import check_dataset_name, dataset_dir, properties
 from recbole_ext.config.schema import string, validator_of
 from recbole_ext.errors import InputError, recbole_errors_as_input_error
 from recbole_ext.model.registry import find_model, is_known, is_ours, name_of
-from recbole_ext.utils.literals import LiteralLoader, parse_literal, plain, read_property_file, read_yaml
+from recbole_ext.utils.literals import LiteralLoader, parse_literal, read_property_file, read_yaml, to_builtin
 from recbole_ext.utils.paths import absolute
 from recbole_ext.utils.validators import Validator, validate
 
@@ -135,8 +135,8 @@ class Config(RecBoleConfig):
             for source in (defaults, *sources):
                 external["eval_args"].update(source.get("eval_args", {}))
         final = super()._get_final_config_dict()
-        sampling.settle_negative_sampling(final, self.given, self.model_class)
-        columns.settle_columns(final, self.given, self.model_class)
+        sampling.resolve_negative_sampling(final, self.given, self.model_class)
+        columns.resolve_columns(final, self.given, self.model_class)
         self.changed_defaults = evaluation.resolve_defaults(final, self.given, self.model_class)
         return final
 
@@ -203,7 +203,7 @@ class Config(RecBoleConfig):
 
     def _set_default_parameters(self):
         final = self.final_config_dict
-        checks.check_surroundings(final, self.model_class)
+        checks.check_environment(final, self.model_class)
         data_path, metrics = final["data_path"], final["metrics"]
         checks.check_loss_type(final, self.model_class)
         final["metrics"] = evaluation.metrics_accepted_by_recbole(metrics, final["eval_args"])
@@ -236,12 +236,12 @@ class Config(RecBoleConfig):
 
     # ------------------------------------------------------------------ plain values, for checkpoints
 
-    def as_plain(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """The keys and values that make this run again, as text, numbers, lists and dictionaries only."""
-        return {key: plain(value) for key, value in self.final_config_dict.items() if key not in DERIVED}
+        return {key: to_builtin(value) for key, value in self.final_config_dict.items() if key not in DERIVED}
 
 
-class ConfigWithoutData(Config):
+class OfflineConfig(Config):
     """The settings of a run whose data set is not there, or not needed."""
 
     def _find_data(self, data_path: str) -> str:

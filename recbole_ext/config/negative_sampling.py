@@ -12,7 +12,7 @@ from recbole_ext.errors import InputError
 KEY = "train_neg_sample_args"
 
 
-def settle_negative_sampling(final: dict[str, Any], given: set[str], model_class: Any) -> None:
+def resolve_negative_sampling(final: dict[str, Any], given: set[str], model_class: Any) -> None:
     """Make an absent distribution mean no negative sampling, and choose what the loss needs if nothing is given.
 
     A sequential model trained with cross entropy over all items (CE) draws no negatives; BPR, and models that state

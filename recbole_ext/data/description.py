@@ -8,7 +8,7 @@ from recbole.utils import FeatureSource, FeatureType
 from torch import Tensor
 
 from recbole_ext.data.examples import Examples
-from recbole_ext.utils.literals import plain
+from recbole_ext.utils.literals import to_builtin
 
 EVENTS, USERS, ITEMS = FeatureSource.INTERACTION, FeatureSource.USER, FeatureSource.ITEM
 
@@ -38,7 +38,7 @@ def describe(dataset: Any) -> dict[str, Any]:
         name: {
             "type": kind.value,
             "source": getattr(dataset.field2source[name], "value", dataset.field2source[name]),
-            "length": plain(dataset.field2seqlen[name]),
+            "length": to_builtin(dataset.field2seqlen[name]),
             "values": _size(dataset, name, kind),
         }
         for name, kind in dataset.field2type.items()
@@ -84,7 +84,7 @@ def _item_names(dataset: Any) -> dict[str, Any] | None:
 def _size(dataset: Any, name: str, kind: FeatureType) -> int | list[int] | None:
     if kind in (FeatureType.TOKEN, FeatureType.TOKEN_SEQ) and name not in dataset.field2id_token:
         return None  # the length of histories: a token without a vocabulary
-    return plain(dataset.num(name))  # of histories of sequences of numbers, RecBole gives both lengths
+    return to_builtin(dataset.num(name))  # of histories of sequences of numbers, RecBole gives both lengths
 
 
 def _table(feature: Any, own: str) -> dict[str, Tensor]:

@@ -16,7 +16,7 @@ from tqdm import tqdm
 from recbole_ext.checkpoint import file as checkpoint
 from recbole_ext.checkpoint.rebuild import build, class_of, config_of, device_named
 from recbole_ext.checkpoint.training_run import read_run
-from recbole_ext.config.config import ConfigWithoutData
+from recbole_ext.config.config import OfflineConfig
 from recbole_ext.config.metrics import for_serving
 from recbole_ext.data.description import Catalogue
 from recbole_ext.data.files.item_names import ITEM_NAME, resolve_item_names
@@ -84,7 +84,7 @@ class Recommender:
         state["optimizer"] = {}  # twice the size of the weights, and of no use here
         network_class = class_of(state, model, str(path))
         state["config"] = for_serving(state["config"])
-        config = config_of(ConfigWithoutData, state, network_class, {})
+        config = config_of(OfflineConfig, state, network_class, {})
         if config["MODEL_TYPE"] != ModelType.SEQUENTIAL:
             raise InputError(f"checkpoint {path} is of {state['model']}, which is no sequential model: it has no use "
                              f"for histories.")  # fmt: skip

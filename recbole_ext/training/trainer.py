@@ -130,7 +130,7 @@ class PlainCheckpoints:
                 checkpoint.save(self._state(self.trained, self.best_valid_result), latest)
             elif os.path.exists(latest):
                 os.unlink(latest)
-        stopping.between_epochs(self.saved_model_file if stored else None)
+        stopping.stop_if_requested(self.saved_model_file if stored else None)
 
     def _valid_epoch(self, *args, **kwargs):
         score, self.last_result = super()._valid_epoch(*args, **kwargs)
@@ -267,12 +267,12 @@ class PlainCheckpoints:
             "run": self.run,
             "model": type(self.model).__name__,
             "class": class_path(type(self.model)),
-            "config": {**self.config.as_plain(), "model": self.config["model"]},
+            "config": {**self.config.to_dict(), "model": self.config["model"]},
             "epoch": epoch,
             "cur_step": self.cur_step,
             "best_valid_score": float(self.best_valid_score),
             "best_valid_result": dict(best_result or {}),
-            "curves": self.curves.plain(),
+            "curves": self.curves.to_dict(),
             "state_dict": self.model.state_dict(),
             "other_parameter": _other_state(self.model),
             "optimizer": self.optimizer.state_dict(),

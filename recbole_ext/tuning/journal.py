@@ -18,7 +18,7 @@ import yaml
 
 from recbole_ext.errors import InputError
 from recbole_ext.utils.atomic_write import named_errors, write_whole
-from recbole_ext.utils.literals import plain, read_yaml
+from recbole_ext.utils.literals import read_yaml, to_builtin
 from recbole_ext.utils.paths import writable_dir
 
 REQUEST, TRIALS, CHECKPOINTS = "search.yaml", "trials.jsonl", "checkpoints"
@@ -86,7 +86,7 @@ class Journal:
 
     def add(self, record: Record) -> None:
         """Append a record; it is on the disk when this returns."""
-        text = json.dumps(plain(record), allow_nan=True) + "\n"
+        text = json.dumps(to_builtin(record), allow_nan=True) + "\n"
         with named_errors(self.path(TRIALS)), open(self.path(TRIALS), "a+b") as file:
             if file.tell() and not _ends_a_line(file):  # a crash cut the last line short
                 text = "\n" + text
@@ -132,7 +132,7 @@ class Journal:
         return self.path(name)
 
     def write_yaml(self, name: str, values: dict[str, Any], comment: str = "") -> str:
-        return self.write(name, comment + "".join(_lines(key, value) for key, value in plain(values).items()))
+        return self.write(name, comment + "".join(_lines(key, value) for key, value in to_builtin(values).items()))
 
 
 def _lines(key: str, value: Any) -> str:

@@ -52,7 +52,7 @@ class Options:
     max_concurrent: int | None = None
     address: str | None = None
 
-    def as_plain(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
 

@@ -16,7 +16,7 @@ from recbole_ext.tuning.backend.shared_data import SharedData
 from recbole_ext.tuning.journal import CUT_SHORT, REQUEST, Journal, Record
 from recbole_ext.tuning.options import NAMES, OF_THE_MACHINE, Options, read_options
 from recbole_ext.tuning.space import Space, check_space, read_space
-from recbole_ext.utils.literals import plain
+from recbole_ext.utils.literals import to_builtin
 
 
 class Plan:
@@ -66,12 +66,12 @@ class Plan:
     def why_not(self) -> "WhyNot":
         return WhyNot(self.model, self.config.dataset, self.keys)
 
-    def as_plain(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         return {
-            "model": self.name, "dataset": self.config.dataset, "keys": plain(self.keys),
-            "space": {key: plain(domain.as_plain()) for key, domain in self.space.items()},
-            "options": self.options.as_plain(), "data_digest": self.data.dataset.digest, "first": plain(self.first),
-            "points": plain(self.points),
+            "model": self.name, "dataset": self.config.dataset, "keys": to_builtin(self.keys),
+            "space": {key: to_builtin(domain.to_dict()) for key, domain in self.space.items()},
+            "options": self.options.to_dict(), "data_digest": self.data.dataset.digest, "first": to_builtin(self.first),
+            "points": to_builtin(self.points),
         }  # fmt: skip
 
 
@@ -177,11 +177,11 @@ def compare(journal: Journal, config: Config, space: Any) -> None:
     request = journal.request()
     domains, _, keys = _settle(config, space)
     begun = f"but the search in {journal.folder} was begun with"
-    for key, now in plain(keys).items():
+    for key, now in to_builtin(keys).items():
         if now != request["keys"].get(key):
             was = repr(request["keys"][key]) if key in request["keys"] else "none"
             raise InputError(f"{key} is {now!r}, {begun} {was}; leave it out.")
-    if space is not None and {key: plain(domain.as_plain()) for key, domain in domains.items()} != request["space"]:
+    if space is not None and {key: to_builtin(domain.to_dict()) for key, domain in domains.items()} != request["space"]:
         raise InputError(f"the search space is another, {begun} the one in its {REQUEST}; leave it out.")
 
 

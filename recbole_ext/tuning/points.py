@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from recbole_ext.errors import InputError
 from recbole_ext.tuning.space import Space
-from recbole_ext.utils.literals import plain
+from recbole_ext.utils.literals import to_builtin
 
 TRIES = 200  # for one draw, or for one value: if none is possible, there is hardly any
 COUNTABLE = 100_000  # combinations that are listed rather than drawn
@@ -99,7 +99,7 @@ def points(space: Space, samples: int, why_not: Check, seed: int, first: Point |
 
 
 def identity(point: Point) -> str:
-    return json.dumps(plain(point), sort_keys=True)
+    return json.dumps(to_builtin(point), sort_keys=True)
 
 
 def _candidates(space: Space, generator: np.random.Generator) -> Iterator[Point]:

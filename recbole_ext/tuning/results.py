@@ -54,7 +54,7 @@ def finish(plan: "Plan", journal: Journal) -> dict[str, Any]:
     return {
         "best_valid_score": first["best_score"], "valid_score_bigger": plan.mode == "max",
         "best_valid_result": first["best_metrics"], "test_result": test_result, "checkpoint": checkpoint,
-        "config": config.as_plain(), "trial": first["trial"], "keys": first["keys"], "trials": records,
+        "config": config.to_dict(), "trial": first["trial"], "keys": first["keys"], "trials": records,
         "folder": journal.folder,
     }  # fmt: skip
 

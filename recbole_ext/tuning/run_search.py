@@ -24,7 +24,7 @@ from recbole_ext.tuning.report.table import Rows
 from recbole_ext.tuning.supervisor import scratch_folder
 from recbole_ext.tuning.trial import Request, run_trial
 from recbole_ext.utils.paths import absolute, writable_dir
-from recbole_ext.utils.signals import Terminated
+from recbole_ext.utils.signals import SigtermReceived
 from recbole_ext.utils.wording import counted, nearest
 
 FOLDER = "tune_results"
@@ -62,7 +62,7 @@ def search(
         InputError: the request cannot be carried out as it stands, and nothing has been started; or, at the end, the
             best trial's checkpoint is gone.
         SearchError: no trial came to a result.
-        KeyboardInterrupt, Terminated: the process was asked to end (SIGINT, SIGTERM); carries the folder to resume.
+        KeyboardInterrupt, SigtermReceived: the process was asked to end (SIGINT, SIGTERM); carries the folder to resume.
     """
     for name in options:
         if name not in NAMES:
@@ -86,7 +86,7 @@ def search(
     try:
         _run(plan, journal, bool(resume))
         return results.finish(plan, journal)
-    except (KeyboardInterrupt, Terminated) as end:
+    except (KeyboardInterrupt, SigtermReceived) as end:
         raise type(end)(*[journal.folder] if journal.begun() else []) from end
 
 
@@ -142,7 +142,7 @@ def _run(plan: Plan, journal: Journal, resume: bool) -> None:
         scratch_folder() as scratch,
     ):
         if not resume:
-            journal.begin(plan.as_plain())
+            journal.begin(plan.to_dict())
         so_far = f"; {counted(len(ended), 'trial')} ended, {left.count} left" if resume else ""
         print(f"{'resuming' if resume else 'starting'} the search in {journal.folder}{so_far}", flush=True)
         keys = {key: value for key, value in plan.keys.items() if key not in ("gpu_id", "use_gpu")}

@@ -70,7 +70,7 @@ class Domain:
         low, high = self.values
         return isinstance(value, numbers.Real) and low <= value <= high
 
-    def as_plain(self) -> dict[str, list]:
+    def to_dict(self) -> dict[str, list]:
         return {self.way: list(self.values)}
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 import psutil
 
 from recbole_ext.utils.atomic_write import is_alive
-from recbole_ext.utils.signals import REQUESTS, Terminated, orderly_end
+from recbole_ext.utils.signals import REQUESTS, SigtermReceived, graceful_signals
 
 GRACE = 5.0  # seconds from a request to end until the search is killed; records of trials are on the disk at any time
 Command = Callable[[Sequence[str]], int]
@@ -39,12 +39,12 @@ def supervised(command: Command, argv: Sequence[str]) -> int:
     """
     process = multiprocessing.get_context("spawn").Process(target=_run, args=(command, list(argv)))
     try:
-        with orderly_end():
+        with graceful_signals():
             try:
                 with _blocked_signals(), _quiet_tracker():  # the new process starts with the signals blocked, too
                     process.start()
                 process.join()
-            except (KeyboardInterrupt, Terminated) as request:
+            except (KeyboardInterrupt, SigtermReceived) as request:
                 return _end(process, request)
     finally:
         remove_abandoned()
@@ -62,7 +62,7 @@ def supervised(command: Command, argv: Sequence[str]) -> int:
 def _end(process: BaseProcess, request: BaseException) -> int:
     """Pass a request to end on, wait for a few seconds, and kill what is left. Returns the exit status."""
     number, word, status = signal.SIGINT, "interrupted", 130
-    if isinstance(request, Terminated):
+    if isinstance(request, SigtermReceived):
         number, word, status = signal.SIGTERM, "terminated", 143
     family: list[psutil.Process] = []
     if process.pid is not None:
@@ -74,7 +74,7 @@ def _end(process: BaseProcess, request: BaseException) -> int:
             family += search.children(recursive=True)
         except psutil.NoSuchProcess:  # it has ended by itself
             pass
-        except (KeyboardInterrupt, Terminated):  # asked a second time
+        except (KeyboardInterrupt, SigtermReceived):  # asked a second time
             pass
         with _blocked_signals():
             process.kill()

@@ -11,7 +11,7 @@ from recbole.utils import init_seed
 
 from recbole_ext.checkpoint.rebuild import build
 from recbole_ext.config import Config
-from recbole_ext.config.config import ConfigWithoutData
+from recbole_ext.config.config import OfflineConfig
 from recbole_ext.config.metrics import register_metric
 from recbole_ext.training.trainer import get_trainer
 from recbole_ext.tuning.backend.shared_data import SharedData
@@ -63,7 +63,7 @@ def train(
     for metric in request.metrics:
         register_metric(metric)
     keys = {**request.keys, **point, "checkpoint_dir": folder, "show_progress": False}
-    config_class = ConfigWithoutData if _fits(data, point) else Config  # data that came through Ray
+    config_class = OfflineConfig if _fits(data, point) else Config  # data that came through Ray
     config = config_class(request.model, request.dataset, None, keys, argv=[])
     init_seed(config["seed"], config["reproducibility"])
     data = data if _fits(data, point) else SharedData(config)

@@ -13,7 +13,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from recbole_ext.utils.literals import plain
+from recbole_ext.utils.literals import to_builtin
 
 Figure = dict[str, Any]
 HEIGHT = 420
@@ -56,7 +56,7 @@ def render(template: str, title: str, figures: dict[str, Figure], **values: Any)
     return (
         _environment()
         .get_template(template)
-        .render(title=title, figures=plain(figures), colours=COLOURS, plotly=get_plotlyjs(), **values)
+        .render(title=title, figures=to_builtin(figures), colours=COLOURS, plotly=get_plotlyjs(), **values)
     )
 
 

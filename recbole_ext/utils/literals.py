@@ -154,14 +154,14 @@ def parse_literal(text: str) -> Any:
     return value if plain else text
 
 
-def plain(value: Any) -> Any:
+def to_builtin(value: Any) -> Any:
     """The same value in the types that YAML, JSON and `torch.load(weights_only=True)` know."""
     if hasattr(value, "tolist"):  # of NumPy or torch; NumPy's float is one of Python's floats too
         value = value.tolist()
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {str(key): to_builtin(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set)):
-        return [plain(item) for item in value]
+        return [to_builtin(item) for item in value]
     return str(value)

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 
 
-class Terminated(BaseException):
+class SigtermReceived(BaseException):
     """The process was asked to end (SIGTERM)."""
 
 
@@ -19,11 +19,11 @@ class _Requests:
     raised: type[BaseException] | None = None
 
 
-REQUESTS = {"SIGINT": KeyboardInterrupt, "SIGTERM": Terminated}
+REQUESTS = {"SIGINT": KeyboardInterrupt, "SIGTERM": SigtermReceived}
 
 
 @contextlib.contextmanager
-def orderly_end() -> Iterator[None]:
+def graceful_signals() -> Iterator[None]:
     """Make exceptions of SIGINT and SIGTERM, so that no half-written file is left behind.
 
     During `epochs` the first of them waits for the end of the epoch. A signal that is ignored stays so.
@@ -56,14 +56,14 @@ def orderly_end() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def ended_by() -> type[BaseException] | None:
+def pending_signal() -> type[BaseException] | None:
     """What was raised at once, if anything: on its way through a library it may have become another error."""
     return _Requests.raised
 
 
 @contextlib.contextmanager
 def epochs() -> Iterator[None]:
-    """While this lasts, a request to end waits for `between_epochs`."""
+    """While this lasts, a request to end waits for `stop_if_requested`."""
     _Requests.training, _Requests.asked = True, None
     try:
         yield
@@ -71,14 +71,14 @@ def epochs() -> Iterator[None]:
         _Requests.training, _Requests.asked = False, None
 
 
-def between_epochs(file: str | None = None) -> None:
+def stop_if_requested(file: str | None = None) -> None:
     """End here if that was asked for.
 
     Args:
         file: from which training can go on, if there is one; the exception carries it.
 
     Raises:
-        KeyboardInterrupt, Terminated: by what was asked.
+        KeyboardInterrupt, SigtermReceived: by what was asked.
     """
     if _Requests.asked is not None:
         raise _Requests.asked(*[file] if file else [])

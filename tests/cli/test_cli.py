@@ -178,9 +178,7 @@ def test_keys_may_come_from_several_files_and_the_command_line_wins(call, toy, m
     Path("a.yaml").write_text("epochs: 7\nseed: 1\ndataset: other")
     Path("b c.yaml").write_text("seed: 2\nlearning_rate: 0.5\ndataset: toy")
     seen = {}
-    monkeypatch.setattr(
-        "recbole_ext.quick_start.create_dataset", lambda config: seen.update(config.as_plain()) or 1 / 0
-    )
+    monkeypatch.setattr("recbole_ext.quick_start.create_dataset", lambda config: seen.update(config.to_dict()) or 1 / 0)
     argv = [word for word in toy if not word.startswith("--dataset")]
     assert call("--model=MEANTIME", "--config_files=a.yaml 'b c.yaml'", *argv, "--learning_rate", "0.25")[0] == 1
     assert (seen["epochs"], seen["seed"], seen["learning_rate"], seen["dataset"]) == (1, 2, 0.25, "toy")

@@ -55,7 +55,7 @@ def recommendations(path: str, rows: int) -> None:
 
 
 def explanation(rows: int) -> SimpleNamespace:
-    return SimpleNamespace(events=frame(rows), as_plain=lambda: {"events": ["x"] * rows})
+    return SimpleNamespace(events=frame(rows), to_dict=lambda: {"events": ["x"] * rows})
 
 
 def export(path: str, rows: int, patch: pytest.MonkeyPatch) -> None:

@@ -279,7 +279,7 @@ def test_a_model_that_reads_no_times_does_without(call, model, events, name):
     assert (found.item, found.score, found.rank) == (timed.item, timed.score, timed.rank)
     assert found.events["effect"].tolist() == timed.events["effect"].tolist()
     assert found.events[["timestamp", "date", "seconds_before"]].isna().all(axis=None)
-    assert (found.as_plain()["time"], found.as_plain()["date"]) == (None, None)
+    assert (found.to_dict()["time"], found.to_dict()["date"]) == (None, None)
     recommender.write_report(found, "why.html")
     assert "no date" in Path("why.html").read_text()
 

@@ -340,8 +340,8 @@ def test_a_model_of_recbole_with_the_name_of_one_of_ours_has_its_own_defaults():
 
 def test_a_plain_configuration_makes_the_same_configuration_again(make_config):
     for config in (make_config(), make_config("SASRec", loss_type="BPR"), make_config("Pop"), make_config("BERT4Rec")):
-        again = Config(config["model"], config["dataset"], None, {**config.as_plain(), "allow_unknown": True}, argv=[])
-        assert {**again.as_plain(), "allow_unknown": 0} == {**config.as_plain(), "allow_unknown": 0}
+        again = Config(config["model"], config["dataset"], None, {**config.to_dict(), "allow_unknown": True}, argv=[])
+        assert {**again.to_dict(), "allow_unknown": 0} == {**config.to_dict(), "allow_unknown": 0}
 
 
 def test_several_processes_are_refused():

@@ -178,7 +178,7 @@ def test_a_default_follows_the_keys_that_are_given_and_the_log_says_so(configure
     for key in ("metrics", "topk", "valid_metric"):
         note = f"{key}: {config[key]} instead of the default {plain[key]}, for "
         assert (note in caplog.text) == (key not in keys and config[key] != plain[key])
-    again = Config(model, "toy", None, {**config.as_plain(), "allow_unknown": True}, argv=[])
+    again = Config(model, "toy", None, {**config.to_dict(), "allow_unknown": True}, argv=[])
     assert again.changed_defaults == []
     assert {key: again[key] for key in wanted} == wanted
 

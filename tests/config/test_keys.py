@@ -357,7 +357,7 @@ def test_text_that_recbole_would_evaluate_as_a_class_is_only_a_name(tmp_path):
         ({"hidden_size": 10**30}, "of at most 18 digits"), ({"epochs": 2**64}, "of at most 18 digits"),
         ({"eval_args": {"mode": "uni12345678901234567890"}}, "a whole number N"),
         ({"encoding": "utf-99"}, "key 'encoding' is 'utf-99'; it should be a known encoding"),
-        ({"encoding": "rot13"}, "an encoding that is known"), ({"encoding": "utf-8\0"}, "an encoding that is known"),
+        ({"encoding": "rot13"}, "a known encoding"), ({"encoding": "utf-8\0"}, "a known encoding"),
         ({"eval_memory_mb": 10**400}, "a number in"),
         ({"learning_rate": 1e38}, r"a number in \(0, 1e6\]"), ({"checkpoint_dir": "a\0b"}, "should be a text"),
         ({"transform": "user_defined"}, "one of mask_itemseq, inverse_itemseq, crop_itemseq, reorder_itemseq"),

@@ -7,7 +7,7 @@ import pytest
 
 from recbole_ext import Config, InputError, run_recbole
 from recbole_ext.tuning.space import read_space
-from recbole_ext.utils.literals import parse_literal, plain, read_yaml
+from recbole_ext.utils.literals import parse_literal, read_yaml, to_builtin
 
 
 @pytest.mark.parametrize(
@@ -177,5 +177,5 @@ def test_a_missing_file_and_a_folder_are_refused_and_an_empty_file_is_fine(tmp_p
 
 def test_plain_values_are_what_json_and_yaml_know():
     value = {"a": np.float64(0.5), "b": (1, np.int64(2)), 3: {None}, "c": np.array([1, 2]), "d": Path("x")}
-    assert plain(value) == {"a": 0.5, "b": [1, 2], "3": [None], "c": [1, 2], "d": "x"}
-    assert type(plain(value)["a"]) is float
+    assert to_builtin(value) == {"a": 0.5, "b": [1, 2], "3": [None], "c": [1, 2], "d": "x"}
+    assert type(to_builtin(value)["a"]) is float

@@ -79,7 +79,7 @@ def test_training_and_scores_do_not_depend_on_the_number_of_workers(make_config,
         train, valid, test = data_preparation(config, create_dataset(config))
         trainer = get_trainer(config)(config, config.model_class(config, train._dataset))
         trainer.fit(train, valid, saved=True)
-        scores = trainer.curves.plain(), trainer.evaluate(test), trainer.evaluate(test)
+        scores = trainer.curves.to_dict(), trainer.evaluate(test), trainer.evaluate(test)
         assert scores[1] == scores[2]
         results.append(scores)
     assert results[0] == results[1] == results[2]
@@ -105,7 +105,7 @@ def test_an_unchanged_model_has_the_same_score_in_every_epoch(make_config):
     train, valid, _ = data_preparation(config, create_dataset(config))
     trainer = get_trainer(config)(config, config.model_class(config, train._dataset))
     trainer.fit(train, valid, saved=False)
-    assert len(set(trainer.curves.plain()["valid_score"])) == 1
+    assert len(set(trainer.curves.to_dict()["valid_score"])) == 1
 
 
 def test_loaders_are_pickled_as_for_workers_that_are_spawned(load):

@@ -164,7 +164,7 @@ def test_a_metric_of_ones_own_chooses_the_epoch_and_is_not_needed_to_serve(run):
     done = subprocess.run([sys.executable, "-c", code, result["checkpoint"]], capture_output=True, text=True,
                           env=environment)  # fmt: skip
     assert done.stdout.splitlines()[0] == "21", done.stderr
-    assert "or a class that register_metric was given before" in done.stdout
+    assert "or one that register_metric added before" in done.stdout
 
 
 def test_a_search_tells_its_trials(monkeypatch, make_config):

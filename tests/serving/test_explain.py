@@ -387,7 +387,7 @@ def test_a_checkpoint_without_curves_loads_and_goes_on(trained, make_config):
     trainer = get_trainer(config)(config, config.model_class(config, train._dataset))
     trainer.resume_checkpoint(path)
     trainer.fit(train, valid)
-    assert [loss is None for loss in trainer.curves.plain()["train_loss"]] == [True, True, False]
+    assert [loss is None for loss in trainer.curves.to_dict()["train_loss"]] == [True, True, False]
     Recommender.load(path)
 
 
@@ -561,4 +561,4 @@ def test_curves_begin_empty_without_stored_ones(stored):
     curves = Curves(stored)
     curves.trained(1, (2.0, 0.5))
     curves.validated(0.25)
-    assert curves.plain() == {"train_loss": [None, 2.5], "valid_score": [None, 0.25]}
+    assert curves.to_dict() == {"train_loss": [None, 2.5], "valid_score": [None, 0.25]}

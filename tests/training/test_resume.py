@@ -210,26 +210,26 @@ def test_a_signal_ends_the_epoch_and_training_goes_on_exactly(run, write_events,
 
 
 def twice() -> None:
-    with stopping.orderly_end(), stopping.epochs():
+    with stopping.graceful_signals(), stopping.epochs():
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
 
 
 def between() -> None:
-    with stopping.orderly_end(), stopping.epochs():
+    with stopping.graceful_signals(), stopping.epochs():
         signal.raise_signal(signal.SIGTERM)
-        stopping.between_epochs("file")
+        stopping.stop_if_requested("file")
 
 
 def outside() -> None:
-    with stopping.orderly_end():
+    with stopping.graceful_signals():
         signal.raise_signal(signal.SIGINT)
 
 
 def test_a_signal_waits_for_the_end_of_an_epoch_once():
     with pytest.raises(KeyboardInterrupt):
         twice()
-    with pytest.raises(stopping.Terminated, match="file"):
+    with pytest.raises(stopping.SigtermReceived, match="file"):
         between()
     with pytest.raises(KeyboardInterrupt):
         outside()
@@ -238,7 +238,7 @@ def test_a_signal_waits_for_the_end_of_an_epoch_once():
 def test_a_signal_that_is_ignored_stays_ignored():
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        with stopping.orderly_end():
+        with stopping.graceful_signals():
             signal.raise_signal(signal.SIGINT)
             assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:

@@ -118,7 +118,7 @@ def test_points_are_possible_and_a_resumption_goes_on_with_what_is_missing(clust
 
 def test_an_interruption_names_the_folder_and_keys_given_again_are_compared(cluster, toy, monkeypatch, capsys):
     def interrupt(plan, journal, resume):
-        journal.begin(plan.as_plain())
+        journal.begin(plan.to_dict())
         raise KeyboardInterrupt
 
     words = [f"--{key}={value}" for key, value in toy.items()]

@@ -15,7 +15,7 @@ from recbole_ext.tuning.backend.searchers import adaptive
 from recbole_ext.tuning.journal import CUT_SHORT, Journal
 from recbole_ext.tuning.options import Options
 from recbole_ext.tuning.plan import new_plan, remaining, stored_plan
-from recbole_ext.utils.signals import Terminated
+from recbole_ext.utils.signals import SigtermReceived
 
 RATE = {"learning_rate": {"choice": [0.001, 0.01]}}
 
@@ -38,7 +38,7 @@ def written(tmp_path):
 
     def write(plan):
         journal = Journal(str(tmp_path / "tune_results" / "search"))
-        journal.begin(plan.as_plain())
+        journal.begin(plan.to_dict())
         return journal
 
     return write
@@ -176,7 +176,7 @@ def test_sigterm_is_answered_while_ray_starts_and_after_it_has_ended(monkeypatch
     before = signal.signal(signal.SIGTERM, ours)
     try:
         ends = [
-            (stopped, pytest.raises(Terminated)),
+            (stopped, pytest.raises(SigtermReceived)),
             (failed, pytest.raises(InputError, match="Ray: nobody there")),
             (started, contextlib.nullcontext()),
         ]

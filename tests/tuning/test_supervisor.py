@@ -18,7 +18,7 @@ ROOT = Path(recbole_ext.__file__).resolve().parents[1]
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals")
 PROGRAM = """
 import os, signal, subprocess, sys, time
-from recbole_ext.utils.signals import orderly_end
+from recbole_ext.utils.signals import graceful_signals
 from recbole_ext.tuning.supervisor import supervised
 
 def say(text):
@@ -38,13 +38,13 @@ def crash(argv):
     os.kill(os.getpid(), signal.SIGSEGV)
 
 def wait(argv):
-    with orderly_end():
+    with graceful_signals():
         try:
             say("ready")
             time.sleep(60)
         except BaseException as end:
             say("orderly end")
-            return 143 if type(end).__name__ == "Terminated" else 130
+            return 143 if type(end).__name__ == "SigtermReceived" else 130
 
 def hang(argv):
     subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from recbole_ext.data.files.item_names import ITEM_NAME
-from recbole_ext.utils.literals import plain
+from recbole_ext.utils.literals import to_builtin
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Explanation:
         """Columns of `events` that hold attention weights."""
         return [name for name in self.events if str(name).startswith("attention_")]
 
-    def as_plain(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """The same as plain values for JSON: frames as lists of rows, dates as ISO 8601, what is no number as None."""
         return {name: _plain(value) for name, value in vars(self).items()}
 
@@ -105,4 +105,4 @@ def _plain(value: Any) -> Any:
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     if value is pd.NaT or (isinstance(value, float) and not np.isfinite(value)):
         return None
-    return value.isoformat() if isinstance(value, pd.Timestamp) else plain(value)
+    return value.isoformat() if isinstance(value, pd.Timestamp) else to_builtin(value)

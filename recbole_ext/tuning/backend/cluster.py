@@ -16,7 +16,7 @@ import torch
 
 from recbole_ext.errors import InputError
 from recbole_ext.tuning.options import Options
-from recbole_ext.utils.signals import Terminated
+from recbole_ext.utils.signals import SigtermReceived
 
 OLDEST = "2.45"
 ENVIRONMENT = {
@@ -79,7 +79,7 @@ def running(options: Options, config: Any, data_bytes: int) -> Iterator[dict[str
 
     Raises:
         InputError: there is no cluster at the address, or not what a trial is to take.
-        Terminated: by SIGTERM, while Ray starts.
+        SigtermReceived: by SIGTERM, while Ray starts.
     """
     import ray
 
@@ -104,7 +104,7 @@ def running(options: Options, config: Any, data_bytes: int) -> Iterator[dict[str
                 with _sigint_after():
                     ray.init(options.address, **quiet)
         except SystemExit as end:  # how Ray answers SIGTERM while it starts
-            raise Terminated from end
+            raise SigtermReceived from end
         except InputError:
             raise
         except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
