@@ -62,7 +62,7 @@ def search(
         InputError: the request cannot be carried out as it stands, and nothing has been started; or, at the end, the
             best trial's checkpoint is gone.
         SearchError: no trial came to a result.
-        KeyboardInterrupt, SigtermReceived: the process was asked to end (SIGINT, SIGTERM); carries the folder to resume.
+        KeyboardInterrupt, SigtermReceived: the process was asked to end; carries the folder to resume.
     """
     for name in options:
         if name not in NAMES:
