@@ -7,7 +7,7 @@ from recbole_ext.cli.options import FLAG, check_options, item_names_option, trut
 from recbole_ext.data.files.table import Table
 from recbole_ext.errors import InputError
 from recbole_ext.serving.recommender import Recommender
-from recbole_ext.serving.training_users import everyone
+from recbole_ext.serving.training_users import training_user_requests
 from recbole_ext.utils.literals import parse_literal
 from recbole_ext.utils.paths import check_outputs
 from recbole_ext.utils.wording import counted
@@ -63,7 +63,7 @@ def recommend(given: dict[str, Any]) -> str:
     }
     if all_users:
         moved = {"data_path": given["data_path"]} if "data_path" in given else {}
-        asked = everyone(given["checkpoint"], moved, recommender.reader.context)
+        asked = training_user_requests(given["checkpoint"], moved, recommender.reader.context)
         blocks = recommender.blocks_of(asked, **options)
     else:
         events = read_events(given["histories"], recommender.reader.columns(), recommender.config)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from recbole_ext.data.files.time_units import seconds_per_unit
 from recbole_ext.errors import InputError
-from recbole_ext.serving.program import INTEGER, Scores
+from recbole_ext.serving.program import INTEGER, ExportedScorer
 from recbole_ext.utils.atomic_write import write_whole
 from recbole_ext.utils.paths import writable_file
 from recbole_ext.utils.versions import versions
@@ -56,7 +56,7 @@ def write(recommender: "Recommender", path: str) -> float:
         InputError: the model cannot be exported, or the program differs; what was at `path` before stays there.
         OSError: the file cannot be written.
     """
-    scores = Scores(recommender.model, recommender.catalogue).eval()
+    scores = ExportedScorer(recommender.model, recommender.catalogue).eval()
     saved = io.BytesIO()
     facts = {FACTS: json.dumps(_facts(scores, recommender))}
     torch.export.save(_traced(scores, recommender), saved, extra_files=facts)
@@ -68,7 +68,7 @@ def write(recommender: "Recommender", path: str) -> float:
 
 
 @torch.no_grad()
-def _traced(scores: Scores, recommender: "Recommender") -> Any:
+def _traced(scores: ExportedScorer, recommender: "Recommender") -> Any:
     generator = torch.Generator().manual_seed(0)
     # sizes that nothing else has: torch takes those that agree with a constant, and 1, for that constant
     example = _batch(scores, recommender, 3, min(4, scores.longest - scores.any_width), 5, generator)
@@ -91,7 +91,7 @@ def _traced(scores: Scores, recommender: "Recommender") -> Any:
                          f"{reason}.") from error  # fmt: skip
 
 
-def _facts(scores: Scores, recommender: "Recommender") -> dict[str, Any]:
+def _facts(scores: ExportedScorer, recommender: "Recommender") -> dict[str, Any]:
     """What a client needs beside the program, as plain values."""
     config, catalogue = recommender.config, recommender.catalogue
 
@@ -133,7 +133,7 @@ def _facts(scores: Scores, recommender: "Recommender") -> dict[str, Any]:
 
 
 @torch.inference_mode()
-def _compared(program: Any, scores: Scores, recommender: "Recommender") -> float:
+def _compared(program: Any, scores: ExportedScorer, recommender: "Recommender") -> float:
     """The largest difference between program and model on random requests; `InputError` if that is too much."""
     largest = 0.0
     for batch in _batches(scores, recommender):
@@ -151,7 +151,7 @@ def _compared(program: Any, scores: Scores, recommender: "Recommender") -> float
     return largest
 
 
-def _batches(scores: Scores, recommender: "Recommender") -> Iterator[dict[str, Any]]:
+def _batches(scores: ExportedScorer, recommender: "Recommender") -> Iterator[dict[str, Any]]:
     generator = torch.Generator().manual_seed(1)
     count = recommender.model.n_items
     for rows in ROWS:
@@ -161,7 +161,12 @@ def _batches(scores: Scores, recommender: "Recommender") -> Iterator[dict[str, A
 
 
 def _batch(
-    scores: Scores, recommender: "Recommender", rows: int, slots: int, candidates: int, generator: torch.Generator
+    scores: ExportedScorer,
+    recommender: "Recommender",
+    rows: int,
+    slots: int,
+    candidates: int,
+    generator: torch.Generator,
 ) -> dict[str, Any]:
     """Random requests as a client makes them, with histories of every length."""
     catalogue, device = recommender.catalogue, recommender.config["device"]
@@ -198,7 +203,7 @@ def _extremes(catalogue: Any, name: str) -> tuple[float, float]:
     return float(values.min()), float(values.max())
 
 
-def _eager(scores: Scores, recommender: "Recommender", batch: dict[str, Any]) -> Tensor:
+def _eager(scores: ExportedScorer, recommender: "Recommender", batch: dict[str, Any]) -> Tensor:
     """What the recommender's way of scoring gives for the same requests, in lists as wide as in training."""
     model, catalogue, items = recommender.model, recommender.catalogue, batch["items"]
 

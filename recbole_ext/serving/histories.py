@@ -1,6 +1,6 @@
 """Events of users that need not be in the training data, as requests: tables in, the model's own examples out.
 
-One way: `Reader.convert` checks a table and converts each column once (`Events`, sorted by user and time); then
+One way: `HistoryReader.convert` checks a table and converts each column once (`Events`, sorted by user and time); then
 `Events.for_users`, `Events.select_before`, `Events.to_examples` and `Events.seen_items` make the requests.
 
 N events, n users asked. Names of arrays begin with what they count: `event_...` [N], `user_...` [n].
@@ -26,7 +26,7 @@ from recbole_ext.utils.wording import counted, nearest, quoted
 
 
 @dataclass(frozen=True)
-class Histories:
+class Requests:
     """Requests of n users.
 
     Attributes:
@@ -144,7 +144,7 @@ def reads_times(model: Any) -> bool:
     return not type(model).__module__.startswith("recbole.") if said is None else bool(said)
 
 
-class Reader:
+class HistoryReader:
     """Reads histories for one model.
 
     Args:
@@ -177,7 +177,7 @@ class Reader:
 
     def read(
         self, histories: pd.DataFrame | Table, users: Iterable[Any] | Table | None = None, at: Any = None
-    ) -> Histories:
+    ) -> Requests:
         """Histories of the users asked, as far as they had happened at the time of the request.
 
         Args:
@@ -207,7 +207,7 @@ class Reader:
         keys = (event_user,) if time is None else (time, event_user)
         return events._at(np.lexsort(keys))  # stable
 
-    def requests(self, events: Events, users: Iterable[Any] | Table | None, at: Any) -> Histories:
+    def requests(self, events: Events, users: Iterable[Any] | Table | None, at: Any) -> Requests:
         """Requests of the users asked; the arguments and errors are those of `read`."""
         if users is not None:
             events = events.for_users(self._asked(users))
@@ -229,7 +229,7 @@ class Reader:
         columns |= self._context(events.table, last_row, names)
         examples = history.to_examples(columns, self.config, catalogue.iid_field, catalogue.time_field)
         given = self._given(events.table, last_row, columns[catalogue.uid_field])
-        return Histories(names, examples, given, *events.seen_items())
+        return Requests(names, examples, given, *events.seen_items())
 
     # ---------------------------------------------------------------- what the events have to hold
 

@@ -19,7 +19,7 @@ from recbole_ext.model.bst.features import Table
 INTEGER, DOUBLE = torch.int64, torch.float64
 
 
-class Scores(nn.Module):
+class ExportedScorer(nn.Module):
     """The scores of a model, from what a client has: ids of items, lengths, and times in seconds since 1970.
 
     Nothing of the network is written anew: the model's own functions compute the scores, with all rows and all slots

@@ -26,7 +26,7 @@ from recbole_ext.serving.columns import Vocabulary, as_text
 from recbole_ext.serving.explain.explainer import explain
 from recbole_ext.serving.explain.explanation import Explanation
 from recbole_ext.serving.exporter import target_file, write
-from recbole_ext.serving.histories import Histories, Reader
+from recbole_ext.serving.histories import HistoryReader, Requests
 from recbole_ext.serving.scoring import best, scorer_of
 from recbole_ext.serving.vectors import Vectors, check_vectors, item_vectors, user_vectors
 from recbole_ext.utils.paths import check_outputs
@@ -53,7 +53,7 @@ class Recommender:
         self.items = Vocabulary(catalogue.field2id_token[self.item_field])
         self.users = Vocabulary(catalogue.field2id_token[self.user_field])
         self.item_names = self._names_of_items(item_names)
-        self.reader = Reader(catalogue, self.items, self.users, model)
+        self.reader = HistoryReader(catalogue, self.items, self.users, model)
         self.transform = construct_transform(config)
         self.path: str | os.PathLike | None = None  # of the checkpoint
         self.scorer = scorer_of(model, (config["eval_memory_mb"] or 1024) * 2**20, catalogue.item_feat)
@@ -184,7 +184,7 @@ class Recommender:
 
     def blocks_of(
         self,
-        requests: Histories,
+        requests: Requests,
         k: int = 10,
         exclude_seen: bool = True,
         items: Iterable[Any] | Table | None = None,
@@ -326,7 +326,7 @@ class Recommender:
         return known
 
     def _blocks(
-        self, requests: Histories, k: int, exclude_seen: bool, candidates: Any, show_progress: bool | None
+        self, requests: Requests, k: int, exclude_seen: bool, candidates: Any, show_progress: bool | None
     ) -> Iterator[pd.DataFrame]:
         place, count = None, len(self.items.tokens) - 1
         if not isinstance(candidates, slice):
@@ -358,7 +358,7 @@ class Recommender:
 
     @torch.inference_mode()
     def _best(
-        self, requests: Histories, rows: slice, k: int, exclude_seen: bool, candidates: Any, place: np.ndarray | None
+        self, requests: Requests, rows: slice, k: int, exclude_seen: bool, candidates: Any, place: np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray]:
         device, count = self.config["device"], rows.stop - rows.start
         prepared = self.prepare(requests, rows)
@@ -372,7 +372,7 @@ class Recommender:
         scores, ids = best(self.scorer, prepared, candidates, k, (barred[0], barred[1]))
         return scores.cpu().numpy(), ids.cpu().numpy()
 
-    def prepare(self, requests: Histories, rows: slice) -> Any:
+    def prepare(self, requests: Requests, rows: slice) -> Any:
         """What scores of any items start from, for some of the requests."""
         given = {name: values[rows].to(self.config["device"]) for name, values in requests.given.items()}
         return self.scorer.prepare(self.request(requests.examples[rows].gather()), given)

@@ -15,7 +15,7 @@ MOST_ITEMS = 2**16
 BYTES = 16  # of a score, with its copies on the way to the best
 
 
-class ByParts:
+class FactoredScorer:
     """For models that score any items from what they prepare of a request (`prepare`, `score_items`).
 
     Args:
@@ -36,7 +36,7 @@ class ByParts:
         return self.model.score_items(prepared, items)
 
 
-class AllAtOnce:
+class FullScorer:
     """For models that score all items or none (`full_sort_predict`): a few rows at a time."""
 
     def __init__(self, model: Any, budget: float):
@@ -52,7 +52,7 @@ class AllAtOnce:
         return prepared[:, items]
 
 
-class OneByOne:
+class PairScorer:
     """For models that score one item per history (`predict`): each row repeated for some items at a time."""
 
     def __init__(self, model: Any, budget: float, items: Interaction):
@@ -71,7 +71,7 @@ class OneByOne:
         return self.model.predict(pairs).view(rows, -1)
 
 
-Scorer = ByParts | AllAtOnce | OneByOne
+Scorer = FactoredScorer | FullScorer | PairScorer
 
 
 def scorer_of(model: Any, budget: float, items: Interaction) -> Scorer:
@@ -83,10 +83,10 @@ def scorer_of(model: Any, budget: float, items: Interaction) -> Scorer:
         items: the features of all items, for models that score pairs.
     """
     if hasattr(model, "prepare") and hasattr(model, "score_items"):
-        return ByParts(model, budget)
+        return FactoredScorer(model, budget)
     if type(model).full_sort_predict is not AbstractRecommender.full_sort_predict:
-        return AllAtOnce(model, budget)
-    return OneByOne(model, budget, items)
+        return FullScorer(model, budget)
+    return PairScorer(model, budget, items)
 
 
 def best(

@@ -14,11 +14,11 @@ from recbole_ext.data import create_dataset
 from recbole_ext.data.examples import EventLog, Examples
 from recbole_ext.data.ranges import Ranges
 from recbole_ext.errors import InputError
-from recbole_ext.serving.histories import Histories
+from recbole_ext.serving.histories import Requests
 from recbole_ext.utils.wording import counted
 
 
-def everyone(path: str, changes: dict[str, Any], context: list[str]) -> Histories:
+def training_user_requests(path: str, changes: dict[str, Any], context: list[str]) -> Requests:
     """A request for each user of the training data, just after their last event, validation and test data included.
 
     Args:
@@ -54,7 +54,7 @@ def everyone(path: str, changes: dict[str, Any], context: list[str]) -> Historie
     return replace(asked, seen_first=first, seen=items[order])
 
 
-def _requests(dataset: Any, last: dict[str, torch.Tensor], past: EventLog) -> Histories:
+def _requests(dataset: Any, last: dict[str, torch.Tensor], past: EventLog) -> Requests:
     """A request behind the last event of each user; what they have seen is left open.
 
     Args:
@@ -74,4 +74,4 @@ def _requests(dataset: Any, last: dict[str, torch.Tensor], past: EventLog) -> Hi
     examples = Examples(EventLog(columns), log, ranges, *names, config["MAX_ITEM_LIST_LENGTH"])
     tokens = np.array([str(token) for token in dataset.field2id_token[user][ids]], dtype=object)
     nothing = np.zeros(0, dtype=np.int64)
-    return Histories(tokens, examples, {}, nothing, nothing)
+    return Requests(tokens, examples, {}, nothing, nothing)

@@ -12,7 +12,7 @@ from torch import Tensor
 from recbole_ext.errors import InputError
 from recbole_ext.model import MODELS
 from recbole_ext.model.registry import name_of
-from recbole_ext.serving.histories import Histories
+from recbole_ext.serving.histories import Requests
 
 
 class Vectors(NamedTuple):
@@ -42,7 +42,7 @@ def item_vectors(recommender: Any, items: np.ndarray) -> Vectors:
     return Vectors(recommender.items.tokens[items], vectors)
 
 
-def user_vectors(recommender: Any, requests: Histories) -> Vectors:
+def user_vectors(recommender: Any, requests: Requests) -> Vectors:
     """See `Recommender.user_vectors`.
 
     Args:

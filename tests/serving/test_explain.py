@@ -98,7 +98,7 @@ def test_an_effect_is_the_score_minus_that_of_recommend_without_the_event(recomm
 
 def test_a_model_that_scores_pairs_has_effects_too(recommender, events):
     recommender = recommender("DIN")
-    assert type(recommender.scorer).__name__ == "OneByOne"
+    assert type(recommender.scorer).__name__ == "PairScorer"
     found = recommender.explain(events, SHORT, "i7")
     own = events[events["user_id"] == SHORT]
     at = float(own["timestamp"].max())

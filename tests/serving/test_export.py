@@ -16,7 +16,7 @@ from recbole_ext.checkpoint import file as checkpoint
 from recbole_ext.cli.entry import main
 from recbole_ext.data.description import Catalogue, describe
 from recbole_ext.serving import exporter as exporting
-from recbole_ext.serving.program import Scores
+from recbole_ext.serving.program import ExportedScorer
 
 DOCS = Path(__file__).parents[2] / "docs" / "export.md"
 SMALL = {
@@ -105,7 +105,7 @@ def test_features_of_users_and_requests_are_inputs_and_the_file_holds_no_user(as
     assert columns["sex"] == {"dtype": "int64", "shape": ["B"], "type": "token", "tokens": ["[PAD]", "m", "f"]}
     assert columns["age"] == {"dtype": "float64", "shape": ["B"], "type": "float"}
     assert columns["likes"]["shape"] == ["B", 3]
-    batch = exporting._batch(Scores(recommender.model, recommender.catalogue), recommender, 4, 5, 20,
+    batch = exporting._batch(ExportedScorer(recommender.model, recommender.catalogue), recommender, 4, 5, 20,
                              torch.Generator().manual_seed(0))  # fmt: skip
     before = program.module()(**batch)
     rows = {name: values[:0] for name, values in batch.items() if name not in ("features", "candidates")}

@@ -15,7 +15,7 @@ from recbole_ext.cli.files import read_events, read_tokens
 from recbole_ext.data.description import Catalogue
 from recbole_ext.data.files.table import read_csv
 from recbole_ext.serving.columns import Vocabulary
-from recbole_ext.serving.histories import Reader, reads_times
+from recbole_ext.serving.histories import HistoryReader, reads_times
 
 NAMES = ["user_id", "item_id", "timestamp"]
 DAY = 1577836800  # 2020-01-01
@@ -27,7 +27,7 @@ FORMATS = [".inter", ".csv", ".parquet", ""]  # the last one is a DataFrame
 def make_reader():
     """A reader for a model that knows users u1 and u2 and items x, y, z, without a model."""
 
-    def make(**keys) -> Reader:
+    def make(**keys) -> HistoryReader:
         columns = {"user_id": "token", "item_id": "token", "timestamp": "float", "tab": "token", "tags": "token_seq"}
         described = {
             name: {"type": kind, "source": "interaction", "length": 3 if kind == "token_seq" else 1, "values": 4}
@@ -47,12 +47,12 @@ def make_reader():
         catalogue = Catalogue(config, description, tokens, 0.0)
         model = SimpleNamespace(reads_times=keys.get("reads_times", True), context=keys.get("context", ()))
         vocabularies = (Vocabulary(tokens[name]) for name in ("item_id", "user_id"))
-        return Reader(catalogue, *vocabularies, model)
+        return HistoryReader(catalogue, *vocabularies, model)
 
     return make
 
 
-def in_format(frame: pd.DataFrame, suffix: str, reader: Reader):
+def in_format(frame: pd.DataFrame, suffix: str, reader: HistoryReader):
     """The frame as a table of a file in a format, or as it is."""
     if not suffix:
         return frame
@@ -69,7 +69,7 @@ def in_format(frame: pd.DataFrame, suffix: str, reader: Reader):
     return read_events(path, reader.columns(), reader.config)
 
 
-def histories_of(reader: Reader, events, users=None, at=None) -> dict[str, tuple[list, float]]:
+def histories_of(reader: HistoryReader, events, users=None, at=None) -> dict[str, tuple[list, float]]:
     """Items of each user's history, oldest first, and the time of the request."""
     asked = reader.read(events, users, at)
     batch = asked.examples.gather()

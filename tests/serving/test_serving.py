@@ -118,7 +118,7 @@ def test_features_come_from_the_checkpoint_and_context_from_the_last_event(train
     checkpoint_path, network, test = trained(model, data_path=path, **keys)
     shutil.rmtree("data")
     recommender = Recommender.load(checkpoint_path)
-    assert type(recommender.scorer).__name__ == ("ByParts" if model == "BST" else "OneByOne")
+    assert type(recommender.scorer).__name__ == ("FactoredScorer" if model == "BST" else "PairScorer")
     histories, at = before_the_last(events)
     ordered = events.sort_values("timestamp", kind="stable").groupby("user_id").tail(1).set_index("user_id")
     for name in ("tab", "length"):  # the request's context stands in each user's last event
@@ -396,7 +396,7 @@ def test_the_best_of_chunks_are_the_best_of_all(chunk, given):
             staticmethod(lambda p, items: p[:, items]),
         )
 
-    scorer = scoring.ByParts(Model(), 2**30)
+    scorer = scoring.FactoredScorer(Model(), 2**30)
     scorer.chunk = chunk
     candidates = torch.tensor([2, 3, 5, 8, 13, 21, 30]) if given else slice(1, 31)
     ids = candidates if given else torch.arange(1, 31)
@@ -415,9 +415,9 @@ def test_rows_and_chunks_keep_to_the_budget():
         prepare = score_items = None
 
     for budget in (2**20, 2**30):
-        scorer = scoring.ByParts(Parts(), budget)
+        scorer = scoring.FactoredScorer(Parts(), budget)
         assert scorer.rows * scorer.chunk * scoring.BYTES <= budget
-        scorer = scoring.AllAtOnce(Parts(), budget)
+        scorer = scoring.FullScorer(Parts(), budget)
         assert scorer.rows == 1 or scorer.rows * Parts.n_items * scoring.BYTES <= budget
 
 

@@ -22,7 +22,7 @@ from recbole_ext.model.lightsans import explain as lightsans_explain
 from recbole_ext.model.meantime import explain as meantime_explain
 from recbole_ext.serving.columns import as_text
 from recbole_ext.serving.explain.explanation import Explanation
-from recbole_ext.serving.histories import Events, Histories
+from recbole_ext.serving.histories import Events, Requests
 from recbole_ext.utils.wording import quoted
 
 
@@ -137,7 +137,7 @@ def _all_scores(recommender: Any, batch: Interaction, given: dict[str, Tensor]) 
     return scores
 
 
-def _newest(asked: Histories, batch: Interaction, kept: int) -> Interaction:
+def _newest(asked: Requests, batch: Interaction, kept: int) -> Interaction:
     """The request with its newest events only."""
     length = int(batch[asked.examples.length_field][0])
     keep = torch.arange(batch[f"{asked.examples.history.lists[0]}{asked.examples.suffix}"].shape[1]) + length - kept
@@ -145,7 +145,7 @@ def _newest(asked: Histories, batch: Interaction, kept: int) -> Interaction:
 
 
 def _effects(
-    recommender: Any, asked: Histories, batch: Interaction, given: dict[str, Tensor], item: Tensor
+    recommender: Any, asked: Requests, batch: Interaction, given: dict[str, Tensor], item: Tensor
 ) -> np.ndarray:
     """The item's score minus that without each event, [T]."""
     count = int(batch[asked.examples.length_field][0])
@@ -166,7 +166,7 @@ def _effects(
     return scores[0] - scores[1:]
 
 
-def _taken(asked: Histories, batch: Interaction, source: Tensor, length: Tensor) -> Interaction:
+def _taken(asked: Requests, batch: Interaction, source: Tensor, length: Tensor) -> Interaction:
     """Copies of a request with other histories: slot j of row r is the batch's slot `source[r, j]`, up to `length`."""
     columns = {name: values.repeat_interleave(len(source), 0) for name, values in batch.interaction.items()}
     inside = torch.arange(source.shape[1]) < length.unsqueeze(1)
@@ -180,7 +180,7 @@ def _taken(asked: Histories, batch: Interaction, source: Tensor, length: Tensor)
 # -------------------------------------------------------------------- frames
 
 
-def _events(recommender: Any, asked: Histories, kept: int) -> pd.DataFrame:
+def _events(recommender: Any, asked: Requests, kept: int) -> pd.DataFrame:
     catalogue, ranges, history = recommender.catalogue, asked.examples.ranges, asked.examples.history
     rows = slice(int(ranges.end[0]) - kept, int(ranges.end[0]))
     ids = history.columns[recommender.item_field][rows].numpy()
@@ -195,7 +195,7 @@ def _events(recommender: Any, asked: Histories, kept: int) -> pd.DataFrame:
     })  # fmt: skip
 
 
-def _request_time(recommender: Any, asked: Histories) -> float:
+def _request_time(recommender: Any, asked: Requests) -> float:
     """Seconds of the one request; NaN where the histories have no times."""
     if recommender.time_field not in asked.examples:
         return np.nan
