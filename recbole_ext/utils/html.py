@@ -6,7 +6,6 @@ because plotly interprets some HTML tags.
 """
 
 import html
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -30,16 +29,18 @@ COLOURS = {
 }  # fmt: skip
 
 
-@lru_cache(maxsize=1)
-def _environment() -> Environment:
-    """Templates are named by their path in the package: `utils/templates/base.html`, `serving/explain/page.html`."""
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parents[1]), autoescape=True, undefined=StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
-    environment.policies["json.dumps_kwargs"] = {}  # keep the order of figures
-    environment.filters["metric"] = number
-    return environment
+def number(value: float | None) -> str:
+    """A metric with four decimals; empty if there is no value."""
+    return "" if value is None else f"{value:.4f}"
+
+
+# templates are named by their path in the package: `utils/templates/base.html`, `serving/explain/page.html`
+TEMPLATES = Environment(
+    loader=FileSystemLoader(Path(__file__).parents[1]), autoescape=True, undefined=StrictUndefined,
+    trim_blocks=True, lstrip_blocks=True,
+)  # fmt: skip
+TEMPLATES.policies["json.dumps_kwargs"] = {}  # keep the order of figures
+TEMPLATES.filters["metric"] = number
 
 
 def render(template: str, title: str, figures: dict[str, Figure], **values: Any) -> str:
@@ -49,14 +50,13 @@ def render(template: str, title: str, figures: dict[str, Figure], **values: Any)
         template: path of the template in the package.
         title: of the browser window; the template can show it too.
         figures: by the id of the HTML element that each is drawn in (see `figure` in `macros.html`).
-        values: further variables of the template. Text is escaped automatically.
+        values: further variables and functions of the template. Text is escaped automatically.
     """
     from plotly.offline import get_plotlyjs
 
-    return (
-        _environment()
-        .get_template(template)
-        .render(title=title, figures=to_builtin(figures), colours=COLOURS, plotly=get_plotlyjs(), **values)
+    figures = to_builtin(figures)
+    return TEMPLATES.get_template(template).render(
+        title=title, figures=figures, colours=COLOURS, plotly=get_plotlyjs(), **values
     )
 
 
@@ -74,11 +74,6 @@ def section(name: str, heading: str, explained: str) -> str:
 def text(value: Any) -> str:
     """Escaped text for HTML."""
     return html.escape(str(value))
-
-
-def number(value: float | None) -> str:
-    """A metric with four decimals; empty if there is no value."""
-    return "" if value is None else f"{value:.4f}"
 
 
 def label(value: Any, longest: int | None = None) -> str:

@@ -278,7 +278,7 @@ def test_an_explanation_shows_names_in_text_files_and_page(trained, histories, c
     assert [event["item_name"] for event in result["events"]] == list(events["item_name"])
     text = Path("why.html").read_text(encoding="utf-8")
     assert "<b>&amp; more</b>" not in text
-    assert "<h1>Why Star  Wars: Épisode IV, &quot;A New Hope&quot; &lt;b&gt;&amp;amp; more&lt;/b&gt; " in text
+    assert "<h1>Why Star  Wars: Épisode IV, &#34;A New Hope&#34; &lt;b&gt;&amp;amp; more&lt;/b&gt; " in text
     assert "Item i0. Rank " in text
     assert "<th>item_id</th><th>item_name</th>" in text
     for item in events["item_id"]:

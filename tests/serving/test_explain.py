@@ -536,7 +536,7 @@ def test_words_of_the_page(recommender, events):
     seen = page(recommender.explain(events, SHORT, events["item_id"][0]), None)
     assert "Not ranked: the user has had this item" in seen
     effect = recommender.explain(events, SHORT).events["effect"]
-    assert ("What speaks most against it" in text) == bool((effect < 0).any())
+    assert ("The strongest events against this item" in text) == bool((effect < 0).any())
     assert "How the model was trained" not in text
 
 
