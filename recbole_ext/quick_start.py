@@ -12,7 +12,7 @@ from recbole.data.transform import construct_transform
 from recbole.utils import get_environment, get_flops, init_seed, set_color
 
 from recbole_ext.checkpoint import file as checkpoint
-from recbole_ext.checkpoint.rebuild import build, class_of, config_of, device_named, keys_of
+from recbole_ext.checkpoint.rebuild import build, class_of, config_of, device_named, keys_of, naming_checkpoint
 from recbole_ext.config import Config
 from recbole_ext.config.arguments import parse_arguments
 from recbole_ext.config.evaluation import check_run
@@ -64,7 +64,8 @@ def run_recbole(
         config = Config(model, dataset, config_file_list, config_dict, argv)
     else:
         config = _config_to_resume(resume, model, dataset, config_file_list, config_dict, argv, saved)
-    check_run(config)
+    with naming_checkpoint(resume):
+        check_run(config)
     if per_user_path is not None:
         check_users(config)
     writable_dir(config["checkpoint_dir"], "checkpoints")
@@ -76,11 +77,12 @@ def run_recbole(
     logger.info(sys.argv if argv is None else [*files, *argv])
     logger.info(config)
 
-    data = create_dataset(config)
-    logger.info(data)
-    train_data, valid_data, test_data = data_preparation(config, data)
-    init_seed(config["seed"], config["reproducibility"])
-    network = build(config, train_data._dataset)
+    with naming_checkpoint(resume):
+        data = create_dataset(config)
+        logger.info(data)
+        train_data, valid_data, test_data = data_preparation(config, data)
+        init_seed(config["seed"], config["reproducibility"])
+        network = build(config, train_data._dataset)
     logger.info(network)
     _log_flops(network, data, config)
 
@@ -142,7 +144,8 @@ def _config_to_resume(resume, model, dataset, files, config_dict, argv, saved) -
         raise InputError(f"checkpoint {best} is of {state['config']['dataset']}, not of {dataset}; leave it out.")
     own = {"checkpoint_dir": os.path.dirname(os.path.abspath(best)), "log_dir": state["config"].get("log_dir", ".")}
     keys = {**own, **keys_of(state, kind, changes)}
-    return Config(kind, keys.pop("dataset"), None, keys, argv=[])
+    with naming_checkpoint(best, changes):
+        return Config(kind, keys.pop("dataset"), None, keys, argv=[])
 
 
 def load_data_and_model(
@@ -168,15 +171,17 @@ def load_data_and_model(
     """
     state = checkpoint.load(path)
     network_class = class_of(state, model, path)
-    config = config_of(Config, state, network_class, config_dict or {})
+    with naming_checkpoint(path, config_dict or {}):
+        config = config_of(Config, state, network_class, config_dict or {})
     if device is not None:
         config["device"] = device_named(device)
         config["use_gpu"] = config["device"].type != "cpu"
     init_seed(config["seed"], config["reproducibility"])
-    data = create_dataset(config)
-    checkpoint.compare_data(state, data, config["data_path"], path)
-    train_data, valid_data, test_data = data_preparation(config, data)
-    network = build(config, train_data._dataset)
+    with naming_checkpoint(path, config_dict or {}):
+        data = create_dataset(config)
+        checkpoint.compare_data(state, data, config["data_path"], path)
+        train_data, valid_data, test_data = data_preparation(config, data)
+        network = build(config, train_data._dataset)
     checkpoint.compare_keys(state, config, checkpoint.structure(network), path)
     checkpoint.load_weights(network, state, path)
     return config, network.eval(), data, train_data, valid_data, test_data

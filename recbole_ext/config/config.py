@@ -207,8 +207,14 @@ class Config(RecBoleConfig):
         data_path, metrics = final["data_path"], final["metrics"]
         checks.check_loss_type(final, self.model_class)
         final["metrics"] = evaluation.metrics_accepted_by_recbole(metrics, final["eval_args"])
+        bigger = final.get("valid_metric_bigger")
         super()._set_default_parameters()
         final["metrics"] = metrics
+        if "valid_metric_bigger" in self.given and bigger != final["valid_metric_bigger"]:
+            raise InputError(
+                f"valid_metric_bigger is {bigger}, but it follows from valid_metric {final['valid_metric']}, of which "
+                f"{'more' if final['valid_metric_bigger'] else 'less'} is better; leave it out."
+            )
         checks.check_transform(final, self.model_class)
         checks.check_history(final, self.model_class)
         checks.check_files(final)

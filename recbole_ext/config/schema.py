@@ -88,7 +88,7 @@ VALIDATORS: dict[str, Validator] = {
     }),
     "repeatable": boolean, "metrics": ListOf(MetricName()),
     "topk": ListOf(positive), "valid_metric": string, "valid_metric_bigger": boolean, "eval_batch_size": positive,
-    "metric_decimal_place": Int("[0, 15]"), "eval_memory_mb": Optional_(Number("(0, inf)")),
+    "metric_decimal_place": Int("[0, 15]"), "eval_memory_mb": Optional_(Number("(0, 1e12]")),
     # files and columns
     "min_history": Optional_(Int("[0, inf)")), "time_unit": OneOf("s", "ms", "us", "ns", "D"),
     "history": OneOf("all", "positive"), "exclude_history": boolean,

@@ -25,7 +25,7 @@ FLAGS = (bool, np.bool_)
 PER_SECOND = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}  # units of NumPy's dates
 UTC = re.compile(r" ?(UTC|GMT)$")
 YEAR_FIRST = re.compile(r"\s*\d{4}\D")
-EXACT = 2.0**53  # from here on, float64 merges whole numbers
+NARROW = (np.float32, np.float16)  # floating-point types that merge numbers long before float64
 
 
 class Vocabulary:
@@ -55,6 +55,23 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, NUMBERS) and not isinstance(value, (*FLAGS, np.timedelta64))  # NumPy's is an integer
 
 
+def _digits(kind: type) -> int:
+    """A floating-point type tells whole numbers apart up to 2 to this power: 53 of float64, 24 of float32."""
+    return min(np.finfo(kind).nmant + 1, 53)
+
+
+def _refuse_merged(table: Table, name: str, values: np.ndarray, kinds: tuple[type, ...], wanted: str) -> None:
+    """Refuse numbers of floating-point types that are so large that the type has merged some whole numbers there."""
+    for kind in kinds:
+        if values.dtype.kind == "O":
+            of_kind = np.array([isinstance(value, kind) for value in values], dtype=bool)
+        else:
+            of_kind = np.full(len(values), values.dtype == kind)
+        large = np.zeros(len(values), dtype=bool)
+        large[of_kind] = ~(np.abs(values[of_kind].astype(np.float64)) < 2.0 ** _digits(kind))
+        table.refuse(large, name, f"a number of type {kind.__name__} is exact up to 2^{_digits(kind)} only; {wanted}")
+
+
 def missing(column: pd.Series) -> np.ndarray:
     """Which values are missing or an empty text, bool [N]."""
     gone, values = column.isna().to_numpy(dtype=bool), _array(column)
@@ -82,7 +99,9 @@ def as_text(table: Table, name: str, flags: bool = False) -> np.ndarray:
     values = _array(column)
     if values.dtype.kind == "O" and pd.api.types.infer_dtype(values, skipna=False) == "string":
         return values
-    if values.dtype.kind == "f" and (np.abs(values) < EXACT).all() and (values % 1 == 0).all():
+    if values.dtype.kind in "fO":
+        _refuse_merged(table, name, values, NARROW, "give text or whole numbers")
+    if values.dtype.kind == "f" and (np.abs(values) < 2.0**53).all() and (values % 1 == 0).all():
         values = values.astype(np.int64)
     if values.dtype.kind in "iu":
         return pd.Series(values).astype(str).to_numpy(dtype=object)
@@ -93,7 +112,7 @@ def as_text(table: Table, name: str, flags: bool = False) -> np.ndarray:
     fractional = np.array([isinstance(value, (float, Decimal, np.floating)) for value in objects], dtype=bool)
     numbers = objects[fractional].astype(np.float64)
     unsafe = np.zeros(len(objects), dtype=bool)
-    unsafe[fractional] = ~(np.abs(numbers) < EXACT)
+    unsafe[fractional] = ~(np.abs(numbers) < 2.0**53)
     table.refuse(unsafe, name, "a number with a decimal point is exact up to 2^53 only; give text or whole numbers")
     if (numbers % 1 == 0).all():  # whole numbers beside missing ones
         objects = objects.copy()
@@ -182,6 +201,7 @@ def times(table: Table, name: str, catalogue: Catalogue) -> np.ndarray:
     is_date = np.isfinite(dates)
     wrong = ~(is_number | is_date)
     table.refuse(wrong, name, f"it should be a number in time_unit {unit}, or a date such as 2020-12-31T18:30")
+    _refuse_merged(table, name, values, NARROW, "give times as float64 or whole numbers")
     if is_number.any() and is_date.any():
         fewer, others = (is_date, "numbers") if is_number.sum() >= is_date.sum() else (is_number, "dates")
         table.refuse(fewer, name, f"other times are {others}: give numbers in time_unit {unit} alone, or dates alone")

@@ -279,7 +279,9 @@ class HistoryReader:
         if self.config["history"] != "positive":
             return everything
         if self.catalogue.label_field in table.frame:
-            return numbers(table, self.catalogue.label_field) > 0
+            labels = numbers(table, self.catalogue.label_field)
+            table.refuse((labels != 0) & (labels != 1), self.catalogue.label_field, "a label should be 0 or 1")
+            return labels == 1
         for name, least in (self.config["threshold"] or {}).items():
             if name in table.frame:
                 return numbers(table, name) >= least
@@ -317,14 +319,17 @@ class HistoryReader:
                 f"the times of the events, or leave out at."
             )
         if isinstance(at, (Mapping, pd.Series)):
-            users = as_text(values_table(list(at.keys()), catalogue.uid_field, "at"), catalogue.uid_field)
+            table = values_table(list(at.keys()), catalogue.uid_field, "at")
+            users = as_text(table, catalogue.uid_field)
+            twice = pd.Index(users, dtype=object).duplicated()
+            table.refuse(twice, catalogue.uid_field, "it appears twice; give each user one time")
             times = dict(zip(users, at.values() if isinstance(at, Mapping) else at, strict=True))
             lacking = [name for name in names if name not in times]
             if lacking:
                 raise InputError(f"at has no time for {quoted(lacking)}; give every user asked one.")
             return request_seconds(values_table([times[name] for name in names], "at", ""), "at", catalogue)
         if isinstance(at, (np.ndarray, Tensor)) and at.ndim == 0:
-            at = at.item()
+            at = np.asarray(at)[()]  # keeps the type
         if np.ndim(at) != 0:
             raise InputError(f"at is {at!r}; it should be one time, or a mapping from users to times.")
         return np.repeat(request_seconds(values_table([at], "at", ""), "at", catalogue), len(names))

@@ -14,7 +14,7 @@ from recbole.utils import ModelType
 from tqdm import tqdm
 
 from recbole_ext.checkpoint import file as checkpoint
-from recbole_ext.checkpoint.rebuild import build, class_of, config_of, device_named
+from recbole_ext.checkpoint.rebuild import build, class_of, config_of, device_named, naming_checkpoint
 from recbole_ext.checkpoint.training_run import read_run
 from recbole_ext.config.config import OfflineConfig
 from recbole_ext.config.metrics import for_serving
@@ -29,7 +29,7 @@ from recbole_ext.serving.exporter import target_file, write
 from recbole_ext.serving.histories import HistoryReader, Requests
 from recbole_ext.serving.scoring import best, scorer_of
 from recbole_ext.serving.vectors import Vectors, check_vectors, item_vectors, user_vectors
-from recbole_ext.utils.paths import check_outputs
+from recbole_ext.utils.paths import check_outputs, writable_file
 from recbole_ext.utils.wording import counted, quoted
 
 
@@ -84,14 +84,16 @@ class Recommender:
         state["optimizer"] = {}  # twice the size of the weights, and of no use here
         network_class = class_of(state, model, str(path))
         state["config"] = for_serving(state["config"])
-        config = config_of(OfflineConfig, state, network_class, {})
+        with naming_checkpoint(path):
+            config = config_of(OfflineConfig, state, network_class, {})
         if config["MODEL_TYPE"] != ModelType.SEQUENTIAL:
             raise InputError(f"checkpoint {path} is of {state['model']}, which is no sequential model: it has no use "
                              f"for histories.")  # fmt: skip
         if device is not None:
             config["device"] = device_named(device)
             config["use_gpu"] = config["device"].type != "cpu"
-        network, catalogue = _rebuilt(config, state, path)
+        with naming_checkpoint(path):
+            network, catalogue = _rebuilt(config, state, path)
         checkpoint.load_weights(network, state, path)
         recommender = cls(config, network, catalogue, item_names)
         recommender.path = path
@@ -291,14 +293,20 @@ class Recommender:
             path: of the HTML file, which is written whole or not at all.
 
         Raises:
-            InputError: the path is that of the checkpoint.
+            InputError: the path is no name of a file that could be written, or that of the checkpoint; the explanation
+                is none.
             OSError: the file cannot be written.
         """
         from recbole_ext.serving.explain.page import page
         from recbole_ext.utils.atomic_write import write_whole
 
+        if not isinstance(explanation, Explanation):
+            raise InputError(f"explanation is a {type(explanation).__name__}; it should be what explain returned.")
+        name = os.fspath(path) if isinstance(path, (str, os.PathLike)) else ""
+        if not isinstance(name, str) or not os.path.basename(name):
+            raise InputError(f"path is {path!r}; it should be the name of a file.")
         check_outputs({"path": path}, {"the checkpoint": self.path})
-        with write_whole(os.fspath(path)) as file:
+        with write_whole(writable_file(name, "the page")) as file:
             file.write(page(explanation, None if self.path is None else read_run(self.path)).encode())
 
     def _candidates(self, items: Iterable[Any] | Table | None, trained_items_only: bool) -> torch.Tensor | slice:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from recbole_ext.checkpoint import file as checkpoint
-from recbole_ext.checkpoint.rebuild import class_of, config_of
+from recbole_ext.checkpoint.rebuild import class_of, config_of, naming_checkpoint
 from recbole_ext.config import Config
 from recbole_ext.data import create_dataset
 from recbole_ext.data.examples import EventLog, Examples
@@ -31,8 +31,9 @@ def training_user_requests(path: str, changes: dict[str, Any], context: list[str
     """
     state = checkpoint.load(path)
     network_class = class_of(state, None, path)
-    config = config_of(Config, state, network_class, changes)
-    dataset = create_dataset(config)
+    with naming_checkpoint(path, changes):
+        config = config_of(Config, state, network_class, changes)
+        dataset = create_dataset(config)
     checkpoint.compare_data(state, dataset, config["data_path"], path)
     frame = dataset.inter_feat  # every event, those included that histories and targets leave out
     users, items = (frame[name].to_numpy() for name in (dataset.uid_field, dataset.iid_field))

@@ -116,7 +116,15 @@ class PlainCheckpoints:
 
     def _train_epoch(self, train_data, epoch_idx, *args, **kwargs):
         self._end_epoch()
-        losses = super()._train_epoch(train_data, epoch_idx, *args, **kwargs)
+        try:
+            losses = super()._train_epoch(train_data, epoch_idx, *args, **kwargs)
+        except ValueError as error:
+            if "more than 1 value per channel" not in str(error):  # how torch's batch normalisation words it
+                raise
+            raise InputError(
+                f"train_batch_size is {self.config['train_batch_size']}, with which a batch has one example alone, and "
+                f"{type(self.model).__name__} normalises over the examples of a batch; give another train_batch_size."
+            ) from error
         self.trained = epoch_idx
         self.curves.trained(epoch_idx, losses)
         return losses

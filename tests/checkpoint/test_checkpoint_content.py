@@ -14,6 +14,7 @@ import torch
 from recbole_ext import InputError, Recommender, get_trainer, load_data_and_model, run_recbole
 from recbole_ext.checkpoint import file as checkpoint
 from recbole_ext.checkpoint.schema import check_content
+from recbole_ext.serving.training_users import everyone
 
 pytestmark = pytest.mark.usefixtures("no_waiting")
 
@@ -101,8 +102,8 @@ def cases(state: dict[str, Any], config: bool) -> Iterator[tuple[str, dict[str, 
                 yield f"{'.'.join(map(str, way))}: {name}", edited(state, way, new)
 
 
-def in_one_sentence(function, *arguments) -> bool:
-    """Whether it is refused; anything but `InputError` is a fault."""
+def in_one_sentence(function, *arguments, named: str = "") -> bool:
+    """Whether it is refused, with that file `named`; anything but `InputError` is a fault."""
     try:
         function(*arguments)
     except InputError as error:
@@ -111,6 +112,7 @@ def in_one_sentence(function, *arguments) -> bool:
         return False
     assert "\n" not in sentence
     assert len(sentence) < 600
+    assert named in sentence
     return True
 
 
@@ -187,8 +189,34 @@ def test_every_key_of_the_configuration_is_refused_or_loads(trained, monkeypatch
             continue
         monkeypatch.setattr(checkpoint, "load", lambda *_, changed=changed: dict(changed))
         found: list[Any] = []
-        if not in_one_sentence(lambda found=found: found.append(recommended("edited.pth"))):
+        if not in_one_sentence(lambda found=found: found.append(recommended("edited.pth")), named="edited.pth"):
             assert found == [right], name
+
+
+CONFIGURATION = {
+    "a kind of value": ("stopping_step", -1), "a name": ("learner", "adom"),
+    "a column": ("numerical_features", ["nobody"]), "a value that the model refuses": ("relative_kernels", ["x"]),
+    "a unit": ("time_unit", "weeks"), "a separator": ("field_separator", ""), "a loss": ("loss_type", "BPR"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("trained", ["MEANTIME"], indirect=True)
+@pytest.mark.parametrize(
+    "use", [*USES, lambda file: everyone(file, {}, [])], ids=["recommended", "measured", "resumed", "everyone"]
+)
+@pytest.mark.parametrize("name", CONFIGURATION)
+def test_what_is_refused_in_a_configuration_names_the_checkpoint(trained, name, use):
+    state, _ = trained
+    key, value = CONFIGURATION[name]
+    torch.save(edited(state, ("config", key), value), "edited.pth")
+    assert in_one_sentence(use, "edited.pth", named="work" if use is resumed else "edited")
+
+
+@pytest.mark.parametrize("trained", ["BST"], indirect=True)
+def test_what_a_model_refuses_in_a_configuration_names_the_checkpoint(trained):
+    state, _ = trained
+    torch.save(edited(state, ("config", "LIST_SUFFIX"), "x"), "work.pth")
+    assert in_one_sentence(recommended, "work.pth", named="work.pth")
 
 
 def without(state: dict[str, Any], *way: Any) -> dict[str, Any]:
@@ -230,3 +258,14 @@ def test_the_sentence_names_the_place_the_value_and_what_is_right(trained):
     columns = {name: {**column, "unit": "m"} for name, column in state["data"]["columns"].items()}
     later = {**state, "more": {"a": [1]}, "data": {**state["data"], "columns": columns, "titles": {}}}
     check_content(later, "a.pth")  # information of a later version
+
+
+@pytest.mark.parametrize("trained", ["MEANTIME"], indirect=True)
+def test_what_is_wrong_with_a_change_is_not_said_of_the_checkpoint(trained):
+    _, path = trained
+    for call in (
+        lambda: load_data_and_model(path, "cpu", config_dict={"epochs": -1}),
+        lambda: run_recbole(resume=path, config_dict={"epochs": -1}, argv=[]),
+    ):
+        with pytest.raises(InputError, match="^key 'epochs' is -1"):
+            call()

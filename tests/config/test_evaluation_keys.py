@@ -196,6 +196,14 @@ def test_the_direction_of_validation_follows_too(configure):
     assert config["valid_metric_bigger"] is False
 
 
+@pytest.mark.parametrize(("metric", "bigger"), [("AUC", False), ("LogLoss", True), ("RMSE", True)])
+def test_the_direction_of_validation_is_not_a_choice(configure, metric, bigger):
+    keys = {"metrics": [metric], "valid_metric": metric, "threshold": {"rating": 3}, "eval_args": LABELED}
+    with pytest.raises(InputError, match=f"valid_metric_bigger is {bigger}, but it follows from valid_metric {metric}"):
+        configure("BST", valid_metric_bigger=bigger, **keys)
+    assert configure("BST", valid_metric_bigger=not bigger, **keys)["valid_metric_bigger"] is not bigger
+
+
 # ---------------------------------------------------------------- probabilities
 
 

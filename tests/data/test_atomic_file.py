@@ -241,6 +241,12 @@ def test_a_file_that_is_no_table_is_refused_in_one_sentence_with_its_place(conte
     assert message.endswith(".")
 
 
+def test_sequences_need_a_separator_of_their_own(read):
+    with pytest.raises(InputError, match=r"x.inter: column 'b' .* seq_separator and field_separator are both ' '"):
+        read("a:token b:token_seq\nx 1\n", separator=" ")
+    assert len(read("a:token b:token\nx 1\n", separator=" ").frame) == 1
+
+
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [

@@ -93,6 +93,8 @@ def test_where_names_come_from(value, stored, expected):
         (Path("none.csv"), r"item_names is .*none.csv'\); it should be a file"), (True, "item_names is True"),
         (".", r"item_names is '\.'"), (["a"], "item_names is a list"), (pd.DataFrame({"a": [1]}), "is a DataFrame"),
         ({"1": 7}, "item_names has 7 for item '1'; a name should be text"), ({"1": ["a"]}, "item_names has .'a'. for"),
+        (pd.Series(["One", "Uno"], index=[1, 1]), "item_names has 'One' and 'Uno' for item '1'; give it one name"),
+        ({1: "One", "1": "Uno"}, "item_names has 'One' and 'Uno' for item '1'"),
         ({"9": "nine"}, "item_names names none of the 2 items"), ({}, "item_names names none of the 2 items"),
     ],
 )  # fmt: skip

@@ -562,3 +562,12 @@ def test_curves_begin_empty_without_stored_ones(stored):
     curves.trained(1, (2.0, 0.5))
     curves.validated(0.25)
     assert curves.to_dict() == {"train_loss": [None, 2.5], "valid_score": [None, 0.25]}
+
+
+@pytest.mark.parametrize("path", ["", None, 5, b"why.html", "folder/", ".", "a\0b.html"], ids=repr)
+def test_a_page_for_no_file_is_one_sentence(recommender, events, path):
+    found = recommender("LightSANs").explain(events, SHORT)
+    with pytest.raises(InputError):
+        recommender("LightSANs").write_report(found, path)
+    with pytest.raises(InputError, match="explanation is a str; it should be what explain returned"):
+        recommender("LightSANs").write_report("found", "why.html")

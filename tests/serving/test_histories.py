@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from recbole_ext import InputError
 from recbole_ext.cli.files import read_events, read_tokens
@@ -295,7 +296,7 @@ DATES = pd.to_datetime(["2020-01-01"] * 2)
 GOOD_TIMES = {
     "int": ([DAY, DAY], None), "float": ([float(DAY)] * 2, None), "text": ([str(DAY)] * 2, None),
     "Int64": ([DAY, DAY], "Int64"), "Float64": ([DAY, DAY], "Float64"), "uint64": ([DAY, DAY], "uint64"),
-    "decimal": ([Decimal(DAY)] * 2, object), "objects": ([DAY, np.float32(DAY)], object),
+    "decimal": ([Decimal(DAY)] * 2, object), "objects": ([DAY, np.float64(DAY)], object),
     "category": ([DAY, DAY], "category"), "sparse": (pd.arrays.SparseArray([DAY, DAY]), None),
     "datetime64": (DATES, None), "seconds": (DATES.as_unit("s"), None), "micro": (DATES.as_unit("us"), None),
     "zone": (DATES.tz_localize("UTC").tz_convert("Asia/Tokyo"), None), "zones": (ZONES, object),
@@ -318,7 +319,8 @@ def test_times_are_numbers_or_dates_of_any_dtype(name, make_reader):
         DAY, float(DAY), str(DAY), np.int64(DAY), Decimal(DAY), dt.date(2020, 1, 1), dt.datetime(2020, 1, 1),
         pd.Timestamp("2020-01-01"), np.datetime64("2020-01-01"), np.datetime64("2020-01-01T00", "s"), "2020-01-01",
         "2020-01-01T09:00+09:00", dt.datetime(2020, 1, 1, tzinfo=dt.timezone.utc), {"u1": "2020-01-01"},
-        np.array(DAY), pd.Series({"u1": DAY}), {"u1": dt.date(2020, 1, 1), "other": 0},
+        np.array(DAY), torch.tensor(DAY), torch.tensor(DAY, dtype=torch.float64), pd.Series({"u1": DAY}),
+        {"u1": dt.date(2020, 1, 1), "other": 0},
     ],
     ids=repr,
 )  # fmt: skip
@@ -332,11 +334,13 @@ def test_the_time_of_a_request_is_a_number_or_a_date(at, make_reader):
         True, "noon", "01/02/2020", "now", np.nan, np.inf, 1.7e308, -1.7e308, pd.NaT, dt.timedelta(1),
         np.timedelta64(1, "D"), np.datetime64("NaT"), "3000-01-01", dt.date(9999, 1, 1),
         {"u1": None}, {"u1": "x"}, [1.0, 2.0], b"1", 1j, 10**400,
+        np.float32(DAY), torch.tensor(float(DAY)), np.array(DAY, dtype=np.float32), {"u1": np.float32(DAY)},
+        pd.Series([1, 2], index=["u1", "u1"]), {1: DAY, "1": DAY + 1, "u1": DAY},
     ],
     ids=repr,
 )  # fmt: skip
 def test_what_is_no_time_of_a_request_is_one_sentence(at, make_reader):
-    assert refusal(make_reader().read, column([1.0, 2.0]), at=at).startswith("at is ")
+    assert refusal(make_reader().read, column([1.0, 2.0]), at=at).startswith(("at is ", "at row "))
 
 
 BAD_TIMES = {
@@ -362,6 +366,22 @@ def test_what_is_no_time_is_refused_by_its_row(name, make_reader):
         "other times are numbers: give numbers" if name == "mixed" else "it should be a number in time_unit s, or a"
     )
     assert wanted in message
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype"),
+    [
+        ([DAY, DAY + 1], np.float32), ([DAY, DAY + 1], "Float32"), ([np.float32(DAY), DAY], object),
+        ([2049, 1], np.float16),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_times_of_a_type_that_has_merged_some_are_refused(values, dtype, make_reader):
+    message = refusal(make_reader().read, column(values, dtype))
+    assert message.startswith("histories row 0 (counted from 0)")
+    assert message.endswith("only; give times as float64 or whole numbers.")
+    exact = column([1000, 1001], np.float32)
+    assert histories_of(make_reader(), exact) == {"u1": (["x", "y"], 1001)}
 
 
 def tokens(values, dtype=None) -> pd.DataFrame:
@@ -392,7 +412,8 @@ def test_tokens_are_text_or_numbers_of_any_dtype(values, dtype, expected, make_r
     [
         ([True, False], None), ([True, "a"], object), ([b"a"], object), ([[1]], object), ([{}], object),
         ([None], object), ([""], None), ([np.nan], None), ([np.inf], None), ([1e20], None),
-        ([2.0**53], None), (DATES, None),
+        ([2.0**53], None), (DATES, None), ([2.0**24], np.float32), ([2.0**11], np.float16), ([2.0**24], "Float32"),
+        ([np.float32(2**24)], object),
         ([dt.date(2020, 1, 1)], object), (pd.to_timedelta([1]), None), ([True], "boolean"), ([7, None], "Int64"),
     ],
     ids=str,
@@ -439,7 +460,7 @@ def test_parquet_types_are_read_or_refused(make_reader):
 
 
 @pytest.mark.parametrize(
-    "users", ["u1", b"u1", 5, pd.DataFrame({"user_id": ["u1"]}), [["u1"]], np.array([["u1"]])], ids=repr
+    "users", ["u1", b"u1", 5, pd.DataFrame({"user_id": ["u1"]}), [["u1"]], np.array([["u1"]]), np.array("u1")], ids=repr
 )
 def test_what_is_no_list_of_users_is_one_sentence(users, make_reader):
     assert refusal(make_reader().read, column([1.0, 2.0]), users=users).startswith("users ")

@@ -428,5 +428,10 @@ def test_labels_of_histories_that_are_no_numbers_are_one_sentence(trained, rando
     path, *_ = trained("BST", data_path="data", load_col=None, history="positive")
     brought = frame(events[:9], [*NAMES, "label"]).astype({"label": object})
     brought.loc[0, "label"] = "yes"
+    for label in (2, -1, 0.5):
+        with pytest.raises(
+            InputError, match=f"histories row 0 .*: label is '{float(label)}'; a label should be 0 or 1"
+        ):
+            Recommender.load(path, "cpu").recommend(brought.assign(label=[label, *[1.0] * 8]))
     with pytest.raises(InputError, match="histories row 0 .*: label is 'yes'; it should be a number"):
         Recommender.load(path, device="cpu").recommend(brought)

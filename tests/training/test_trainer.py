@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from recbole_ext import InputError, create_dataset, data_preparation, get_trainer
+from recbole_ext import InputError, create_dataset, data_preparation, get_trainer, run_recbole
 from recbole_ext.checkpoint import file as checkpoint
 
 
@@ -451,3 +451,19 @@ def test_sampled_candidates_of_a_single_item_are_refused(make_config):
     config = make_config(events=events, topk=[1], valid_metric="NDCG@1", eval_args={"mode": "uni5"})
     with pytest.raises(InputError, match="only 1 item"):
         data_preparation(config, create_dataset(config))
+
+
+@pytest.mark.parametrize("batch", [1, 11])
+def test_a_batch_of_one_example_is_one_sentence_where_the_model_normalises_over_it(batch, write_events):
+    rows = [
+        (f"u{user}", f"i{(user + step) % 7}", 100 * user + step, step % 2) for user in range(5) for step in range(4)
+    ]
+    path = write_events(rows[:-2], ("user_id:token", "item_id:token", "timestamp:float", "label:float"))
+    keys = {
+        "data_path": path, "load_col": {"inter": ["user_id", "item_id", "timestamp", "label"]}, "use_gpu": False,
+        "epochs": 1, "metrics": ["LogLoss"], "valid_metric": "LogLoss", "train_batch_size": batch,
+        "show_progress": False,
+        "eval_args": {"split": {"date": [400, 401]}, "mode": "labeled"},
+    }  # fmt: skip
+    with pytest.raises(InputError, match=f"^train_batch_size is {batch}, with which a batch has one example alone"):
+        run_recbole("DIN", "toy", None, keys, argv=[], saved=False)

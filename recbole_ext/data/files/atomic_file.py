@@ -103,6 +103,11 @@ def read_atomic(
         table.refuse(table.frame[name].abs() > LARGEST, name, "it should be a finite number, below 3.4e38")
     for name, kind in types.items():
         if kind in (FeatureType.TOKEN_SEQ, FeatureType.FLOAT_SEQ):
+            if seq_separator == separator:
+                raise InputError(
+                    f"{path}: column '{name}' holds sequences, but seq_separator and field_separator are both "
+                    f"{separator!r}; give them different values."
+                )
             table.frame[name] = _sequences(table, name, seq_separator)
     return table
 

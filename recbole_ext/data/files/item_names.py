@@ -174,10 +174,14 @@ def resolve_item_names(value: Any, stored: dict[str, Any] | None, tokens: Collec
 
 
 def _texts(value: Mapping[Any, Any] | pd.Series) -> dict[str, str]:
-    names = {str(item): name for item, name in value.items() if not (np.ndim(name) == 0 and pd.isna(name))}
-    for item, name in names.items():
+    names: dict[str, str] = {}
+    for item, name in value.items():
+        if np.ndim(name) == 0 and pd.isna(name):
+            continue
         if not isinstance(name, str):
             raise InputError(f"item_names has {name!r} for item '{item}'; a name should be text.")
+        if names.setdefault(str(item), name) != name:
+            raise InputError(f"item_names has {names[str(item)]!r} and {name!r} for item '{item}'; give it one name.")
     return {item: name for item, name in names.items() if name.strip()}
 
 

@@ -87,7 +87,8 @@ def values_table(values: Iterable[Any] | Table, name: str, source: str) -> Table
     """
     if isinstance(values, Table):
         return values
-    if isinstance(values, (str, bytes, pd.DataFrame)) or not isinstance(values, Iterable):
+    single = isinstance(values, (str, bytes, pd.DataFrame)) or not isinstance(values, Iterable)
+    if single or getattr(values, "ndim", 1) == 0:  # an array without a dimension is one value
         shown = f"a {type(values).__name__}" if isinstance(values, pd.DataFrame) else repr(values)
         raise InputError(f"{source} is {shown}; it should be a list of {name}.")
     column = values.reset_index(drop=True) if isinstance(values, pd.Series) else pd.Series(list(values), dtype=object)
@@ -100,6 +101,7 @@ def _shown(value: Any) -> str:
     else:
         text = "" if np.ndim(value) == 0 and pd.isna(value) else str(value)
     text = " ".join(text.splitlines())
+    text = text if text.isprintable() else repr(text)[1:-1]  # a control character would not show
     return f"'{text[:LONGEST_VALUE]}{'..' * (len(text) > LONGEST_VALUE)}'" if text else "empty"
 
 
