@@ -19,6 +19,7 @@ from recbole_ext.config.evaluation import check_run
 from recbole_ext.data import create_dataset, data_preparation
 from recbole_ext.errors import InputError
 from recbole_ext.evaluation.per_user import check_users, per_user_file, write_per_user
+from recbole_ext.model import contract
 from recbole_ext.model.registry import find_model, name_of
 from recbole_ext.training.logs import check_log_dir, raise_errors, start_log_file
 from recbole_ext.training.trainer import get_trainer
@@ -182,7 +183,7 @@ def load_data_and_model(
         checkpoint.compare_data(state, data, config["data_path"], path)
         train_data, valid_data, test_data = data_preparation(config, data)
         network = build(config, train_data._dataset)
-    checkpoint.compare_keys(state, config, checkpoint.structure(network), path)
+    checkpoint.compare_keys(state, config, contract.structural_keys(network), path)
     checkpoint.load_weights(network, state, path)
     return config, network.eval(), data, train_data, valid_data, test_data
 

@@ -149,11 +149,6 @@ def compare_keys(state: dict[str, Any], config: Any, keys: Iterable[str], path: 
             raise InputError(f"{key} is {now!r}, but checkpoint {path} was trained with {was!r}; leave it as it was.")
 
 
-def structure(model: Any) -> tuple[str, ...]:
-    """Keys that decide what the weights of a model mean, without a change of their shapes."""
-    return getattr(model, "structure", ("n_heads", "hidden_act"))
-
-
 def compare_data(state: dict[str, Any], dataset: Any, place: str, path: str | os.PathLike) -> None:
     """See to it that users, items and events are those that a checkpoint was trained on.
 

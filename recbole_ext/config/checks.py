@@ -6,9 +6,10 @@ from logging import getLogger
 from typing import Any
 
 from recbole.model.abstract_recommender import AbstractRecommender
-from recbole.utils import InputType, ModelType
+from recbole.utils import ModelType
 
 from recbole_ext.errors import InputError
+from recbole_ext.model import contract
 from recbole_ext.utils.validators import Number, validate
 
 
@@ -24,7 +25,7 @@ def check_environment(final: dict[str, Any], model_class: Any) -> None:
 
 def check_loss_type(final: dict[str, Any], model_class: Any) -> None:
     """A model whose class does not say what it learns from needs `loss_type`; sequential models are repeatable."""
-    if not hasattr(model_class, "input_type") and "loss_type" not in final:
+    if contract.input_type(model_class) is None and "loss_type" not in final:
         raise InputError(f"loss_type is missing, and {final['model']} has no input_type; give loss_type: CE or BPR.")
     if model_class.type == ModelType.SEQUENTIAL and not final["repeatable"]:
         raise InputError(
@@ -54,13 +55,13 @@ def check_transform(final: dict[str, Any], model_class: Any) -> None:
 
 def check_history(final: dict[str, Any], model_class: Any) -> None:
     """The shortest history of an example is one that the model can take."""
-    # RecBole's models of clicks (DIN) score the target alone, too; its others read their last event
-    own = 0 if getattr(model_class, "input_type", None) == InputType.POINTWISE else 1
-    least, able = final["min_history"], getattr(model_class, "min_history", own)
-    if final["MODEL_TYPE"] != ModelType.SEQUENTIAL or least is None:
+    if final["MODEL_TYPE"] != ModelType.SEQUENTIAL or final["min_history"] is None:
         return
-    if least < able:
-        raise InputError(f"min_history is {least}, but {final['model']} needs a history: give {able} or more.")
+    shortest = 0 if contract.accepts_empty_history(model_class) else contract.min_history(model_class)
+    if final["min_history"] < shortest:
+        raise InputError(
+            f"min_history is {final['min_history']}, but {final['model']} needs a history: give {shortest} or more."
+        )
 
 
 def check_files(final: dict[str, Any]) -> None:

@@ -16,6 +16,7 @@ from recbole_ext.config.known_keys import DERIVED, OF_TRANSFORMS, known_keys, un
 from recbole_ext.config.paths import check_dataset_name, dataset_dir, properties_dir, setting_or_file
 from recbole_ext.config.schema import string, validator_of
 from recbole_ext.errors import InputError, recbole_errors_as_input_error
+from recbole_ext.model import contract
 from recbole_ext.model.registry import find_model, is_known, is_ours, name_of
 from recbole_ext.utils.literals import LiteralLoader, parse_literal, read_property_file, read_yaml, to_builtin
 from recbole_ext.utils.paths import absolute
@@ -58,8 +59,7 @@ class Config(RecBoleConfig):
         given = {str(key): value for key, value in (config_dict or {}).items()}
         with recbole_errors_as_input_error("these keys"):
             super().__init__(model, dataset, config_file_list, given)
-        if hasattr(self.model_class, "check_config"):
-            self.model_class.check_config(self)
+        contract.check_config(self.model_class, self)
 
     # ------------------------------------------------------------------ reading
 

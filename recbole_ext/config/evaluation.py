@@ -22,27 +22,11 @@ from recbole_ext.config.negative_sampling import (
     missing_labels,
 )
 from recbole_ext.errors import InputError
+from recbole_ext.model.contract import predicts_probabilities
 from recbole_ext.model.registry import is_known, name_of
 from recbole_ext.utils.literals import read_yaml
 
 PROBABILITY_METRICS = ("LogLoss", "RMSE", "MAE")  # they compare a prediction with the label itself
-CLICK_MODELS = (ModelType.CONTEXT, ModelType.DECISIONTREE)
-# RecBole's other models whose `predict` ends with a sigmoid
-PROBABILITY_MODELS = {"DIEN", "DIN", "DMF", "FISM", "NAIS", "NeuMF", "NNCF"}
-
-
-def predicts_probabilities(model_class: type) -> bool:
-    """Whether `predict` of a model gives the probability of label 1, and not a score without bounds.
-
-    A class says so by its attribute `predicts_probabilities`, which its subclasses inherit. Without it, RecBole's
-    context-aware models and decision trees do, subclasses included, and a few others of RecBole.
-    """
-    stated = getattr(model_class, "predicts_probabilities", None)
-    if stated is not None:
-        return bool(stated)
-    if getattr(model_class, "type", None) in CLICK_MODELS:
-        return True
-    return any(is_known(cls) and cls.__name__ in PROBABILITY_MODELS for cls in model_class.__mro__)
 
 
 def is_label_metric(metric: str, modes: set[str]) -> bool:

@@ -16,6 +16,7 @@ import recbole
 from recbole.utils import ModelType
 
 from recbole_ext.config.paths import properties_dir
+from recbole_ext.model import contract
 from recbole_ext.utils.literals import read_yaml
 from recbole_ext.utils.wording import listed, nearest
 
@@ -97,7 +98,7 @@ def known_keys(model_class: Any, defaults: Iterable[str] = (), transform: str | 
     keys = {*defaults, *_documented(), *UNDOCUMENTED}
     keys -= OF_HISTORIES | {"exclude_history", "preload_weight"}
     keys |= read_by(model_class) | OF_TRANSFORMS.get(str(transform), set())
-    if getattr(model_class, "input_type", None) is None:
+    if contract.input_type(model_class) is None:
         keys.add("loss_type")  # RecBole tells the kind of input by it
     if model_class.type == ModelType.SEQUENTIAL:
         keys.add("exclude_history")

@@ -8,6 +8,7 @@ from recbole.data.utils import get_dataloader
 from recbole.utils import InputType, ModelType
 
 from recbole_ext.errors import InputError
+from recbole_ext.model import contract
 
 KEY = "train_neg_sample_args"
 
@@ -36,7 +37,7 @@ def resolve_negative_sampling(final: dict[str, Any], given: set[str], model_clas
         )
     if model_class.type == ModelType.SEQUENTIAL:
         if KEY not in given:
-            states_input = getattr(model_class, "input_type", None) is not None
+            states_input = contract.input_type(model_class) is not None
             labels = "labeled" in evaluation_modes(final["eval_args"])  # then they are learnt, too
             draws = loss == "BPR" or (loss != "CE" and states_input and not labels)
             value = {"distribution": "uniform", "sample_num": 1} if draws else None
@@ -62,7 +63,7 @@ def learns_labels(final: Any, model_class: Any) -> bool:
 def _loss_kind(final: Any, model_class: Any) -> InputType | None:
     """What a model states to learn from by its class, unless its loss is over all items."""
     over_all_items = "loss_type" in final and final["loss_type"] == "CE"
-    return None if over_all_items else getattr(model_class, "input_type", None)
+    return None if over_all_items else contract.input_type(model_class)
 
 
 def draws_negatives(final: Any) -> bool:

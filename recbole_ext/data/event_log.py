@@ -15,6 +15,7 @@ from recbole_ext.data.files.item_vectors import holds_vectors, read_item_vectors
 from recbole_ext.data.ranges import Ranges, filtered_prefixes, prefixes, windows
 from recbole_ext.data.splits import cuts_time, report_empty_parts, rows_of_periods
 from recbole_ext.errors import InputError
+from recbole_ext.model import contract
 
 
 class EventLogDataset(ExactTimeDataset):
@@ -25,13 +26,8 @@ class EventLogDataset(ExactTimeDataset):
     the target events [n], `item_length` [n], the list of each column but the user's, [n, MAX_ITEM_LIST_LENGTH], and
     the features of user and item.
 
-    What a model class may ask for, by class attributes:
-        example_kind: `"prefix"` (default; every event is a target) or `"window"`: the data set to train on then yields
-            windows, while its `inter_feat`, and with it all that RecBole counts and samples from, stays the same.
-        min_history: shortest history that it can take, 1 by default; with `history: positive`, examples have no longer
-            minimum.
-        reads_times: whether its scores depend on times. False for RecBole's models and True for any other, unless they
-            say so; without it, histories that are served need no times.
+    The model class says by `example_kind` and `min_history` which examples it learns from (`model/contract.py`). Of
+    windows, the training set yields `windows`; its `inter_feat`, from which RecBole counts and samples, stays the same.
 
     With `benchmark_filename` it is a `PreSplitDataset`; `create_dataset` chooses.
 
@@ -105,7 +101,8 @@ class EventLogDataset(ExactTimeDataset):
         """
         users, times = events[self.uid_field].numpy(), events[self.time_field].numpy()
         order = np.lexsort((times, users))  # stable: what happened at one time keeps the file's order
-        width, kind, least = self.max_item_list_len, example_kind(self.config), self.config["min_history"]
+        width, least = self.max_item_list_len, self.config["min_history"]
+        kind = contract.example_kind(self.config.model_class)
         shortest = 1 if least is None else least
         if self.config["history"] == "all":
             log = self._log(events, order)
@@ -117,7 +114,7 @@ class EventLogDataset(ExactTimeDataset):
             log = self._log(events, order)
             return self.table(log, log, prefixes(users[order], width, shortest)), order
         kept = np.flatnonzero(positive)
-        least = getattr(self.config.model_class, "min_history", 1) if least is None else least
+        least = contract.min_history(self.config.model_class) if least is None else least
         ranges = filtered_prefixes(users[order], times[order], kept, width, least)
         return self.table(self._log(events, order), self._log(events, order[kept]), ranges), order
 
@@ -167,7 +164,7 @@ class EventLogDataset(ExactTimeDataset):
                     part.inter_feat = part.inter_feat[np.flatnonzero(label.numpy()[part.inter_feat.ranges.target] > 0)]
         report_empty_parts([part.inter_feat for part in parts], self.config)
         train = parts[0].inter_feat
-        if example_kind(self.config) == "window" and train.history is train.targets:
+        if contract.example_kind(self.config.model_class) == "window" and train.history is train.targets:
             users = train.targets.columns[self.uid_field].numpy()
             ranges = windows(users, train.ranges.target, self.max_item_list_len, self.config["train_window"])
             parts[0].windows = train.replaced(ranges=ranges)
@@ -210,8 +207,3 @@ def check_split(split: Any) -> None:
         f"eval_args split is {split}; it should be {{'LS': 'valid_and_test'}} (or valid_only, test_only), "
         f"{{'RS': [0.8, 0.1, 0.1]}}, {{'TS': [0.8, 0.1, 0.1]}} or {{'date': ['1998-03-01', '1998-04-01']}}."
     )
-
-
-def example_kind(config) -> str:
-    """The kind of training examples that the model asks for: `prefix` or `window`."""
-    return getattr(config.model_class, "example_kind", "prefix")

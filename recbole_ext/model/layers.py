@@ -1,6 +1,7 @@
 """Layers that the models share. B batch, L length, H hidden, V items."""
 
-from collections.abc import Callable, Iterator
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -96,6 +97,18 @@ def load_item_vectors(table: nn.Embedding, size_key: str, config, dataset) -> No
         given = given[given > 0]
         with torch.no_grad():
             table.weight[given] = vectors[given].to(table.weight.device)
+
+
+@contextlib.contextmanager
+def recorded_inputs(modules: Iterable[nn.Module]) -> Iterator[list[tuple[Any, tuple]]]:
+    """Record each call of some modules: pairs of the module and its arguments, in order."""
+    calls: list[tuple[Any, tuple]] = []
+    handles = [module.register_forward_pre_hook(lambda *call: calls.append(call)) for module in modules]
+    try:
+        yield calls
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 def take(x: Tensor, rows: Tensor) -> Tensor:

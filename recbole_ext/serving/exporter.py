@@ -216,9 +216,9 @@ def _eager(scores: ExportedScorer, recommender: "Recommender", batch: dict[str, 
         model.USER_ID: items.new_zeros(len(items)),
     }
     if "times" in batch:
-        columns[model.TIME_SEQ] = wide(batch["times"] - catalogue.time_origin)
+        columns[scores.times_field] = wide(batch["times"] - catalogue.time_origin)
     if "at" in batch:
-        columns[model.TIME] = batch["at"] - catalogue.time_origin
+        columns[scores.time_field] = batch["at"] - catalogue.time_origin
     given = {name: scores._scaled(name, values) for name, values in batch.get("features", {}).items()}
     columns |= {name: given.pop(name) for name in scores.context}
     prepared = recommender.scorer.prepare(Interaction(columns), given)

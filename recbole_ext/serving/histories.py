@@ -21,6 +21,7 @@ from recbole_ext.data.examples import EventLog, Examples
 from recbole_ext.data.files.table import Table, refuse_repeated, values_table
 from recbole_ext.data.ranges import Ranges
 from recbole_ext.errors import InputError
+from recbole_ext.model import contract
 from recbole_ext.serving.columns import Vocabulary, as_text, feature, missing, numbers, request_seconds, seconds
 from recbole_ext.utils.wording import counted, nearest, quoted
 
@@ -134,16 +135,6 @@ class Events:
         return Examples(EventLog(requests), EventLog(columns, tuple(columns)), ranges, suffix, length, width)
 
 
-def reads_times(model: Any) -> bool:
-    """Whether scores depend on times.
-
-    A model class says so by its attribute `reads_times`. Without one, no sequential model of RecBole reads them, and
-    any other class may.
-    """
-    said = getattr(model, "reads_times", None)
-    return not type(model).__module__.startswith("recbole.") if said is None else bool(said)
-
-
 class HistoryReader:
     """Reads histories for one model.
 
@@ -151,17 +142,17 @@ class HistoryReader:
         catalogue: of the model.
         items: the vocabulary of items.
         users: the vocabulary of users.
-        model: it says what it reads by `context`, `users` and `reads_times`, and by `min_history` whether it needs a
-            history.
+        model: it says by `context_features`, `user_features`, `reads_times` and `min_history` what it reads
+            (`model/contract.py`).
     """
 
     def __init__(self, catalogue: Catalogue, items: Vocabulary, users: Vocabulary, model: Any):
         self.catalogue, self.items, self.users = catalogue, items, users
         self.config = catalogue.config
-        self.context = list(getattr(model, "context", ()))
-        self.user_features = list(getattr(getattr(model, "users", None), "names", ()))
-        self.least = getattr(model, "min_history", 1)
-        self.needs_times = reads_times(model)
+        self.context = contract.context_features(model)
+        self.user_features = contract.user_features(model)
+        self.least = contract.min_history(model)
+        self.needs_times = contract.reads_times(model)
 
     def needed(self) -> list[str]:
         """Columns that histories must have."""

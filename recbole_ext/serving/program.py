@@ -3,7 +3,6 @@
 B requests, T slots of their lists, L slots at most, C candidates, S members of a sequence, V items.
 """
 
-import copy
 from typing import Any
 
 import torch
@@ -13,8 +12,7 @@ from torch.nn import functional as F
 
 from recbole_ext.data.description import Catalogue
 from recbole_ext.errors import InputError
-from recbole_ext.model import MODELS
-from recbole_ext.model.bst.features import Table
+from recbole_ext.model import MODELS, contract
 
 INTEGER, DOUBLE = torch.int64, torch.float64
 
@@ -26,7 +24,7 @@ class ExportedScorer(nn.Module):
     at once (see `model/batching.py`).
 
     Args:
-        model: one of ours, in evaluation.
+        model: with `prepare` and `score_items`, in evaluation (`model/contract.py`).
         catalogue: what it knows of its data.
 
     Attributes:
@@ -35,25 +33,28 @@ class ExportedScorer(nn.Module):
         features (dict): what the model reads beside the history, names and types.
 
     Raises:
-        InputError: the model is none of ours, or reads a column that a client cannot bring.
+        InputError: the model cannot be exported, or reads a column that a client cannot bring.
     """
 
     model: Any
 
     def __init__(self, model: Any, catalogue: Catalogue):
         super().__init__()
-        if not issubclass(type(model), tuple(MODELS.values())):
-            raise InputError(f"{type(model).__name__} cannot be exported; the models that can are {', '.join(MODELS)}.")
-        self.model = _without_users(model) if hasattr(model, "users") else model
-        self.longest, self.shortest = int(model.max_seq_length), int(getattr(model, "min_history", 1))
+        if contract.item_scorer(model) is None:
+            raise InputError(
+                f"{type(model).__name__} cannot be exported; the models that can are {', '.join(MODELS)}, and "
+                f"models of your own with prepare and score_items."
+            )
+        self.model = contract.for_export(model)
+        self.longest, self.shortest = int(model.max_seq_length), contract.min_history(model)
         self.any_width = self.longest >= 3
-        self.reads_times = model.reads_times
-        # without a history, BST takes the time of the request even where it is told not to look at it
-        self.reads_request = self.reads_times and (model.query_time == "target" or not self.shortest)
-        self.by_candidates = hasattr(model, "score_at_once")
+        self.reads_times, self.reads_request = contract.reads_times(model), contract.reads_request_time(model)
+        self.by_candidates, self.full_width = contract.scores_candidates(model), contract.needs_full_width(model)
+        self.time_field = catalogue.time_field
+        self.times_field = catalogue.time_field + catalogue.config["LIST_SUFFIX"]
         self.origin = float(catalogue.time_origin or 0.0)
-        self.context = list(getattr(model, "context", ()))
-        names = [*self.context, *getattr(getattr(model, "users", None), "names", ())]
+        self.context = contract.context_features(model)
+        names = [*self.context, *contract.user_features(model)]
         self.features = {name: catalogue.field2type[name] for name in names}
         cut = [name for name in names if name in (catalogue.config["discretization"] or {})]
         if cut:
@@ -99,18 +100,19 @@ class ExportedScorer(nn.Module):
             candidates: ids, [C].
         """
         model = self.model
-        if getattr(model, "all_slots", False):
+        if self.full_width:
             items = F.pad(items, (0, self.longest - items.shape[1]))
         batch = {model.ITEM_SEQ: items, model.ITEM_SEQ_LEN: lengths}
         if times is not None:
-            batch[model.TIME_SEQ] = times - self.origin
+            batch[self.times_field] = times - self.origin
         if at is not None:
-            batch[model.TIME] = at - self.origin
-        if candidates is None:
-            return model.full_sort_predict(batch)
+            batch[self.time_field] = at - self.origin
         columns = {name: self._scaled(name, values) for name, values in (features or {}).items()}
         batch |= {name: columns.pop(name) for name in self.context}
-        return model.score_at_once(model.prepare(batch, columns), candidates)
+        prepared = model.prepare(batch, columns) if columns else model.prepare(batch)
+        if candidates is None:
+            return model.score_items(prepared, slice(model.n_items))
+        return model.score_candidates(prepared, candidates)
 
     def _scaled(self, name: str, values: Tensor) -> Tensor:
         """A column of numbers as RecBole scales it to [0, 1], if it does."""
@@ -119,12 +121,3 @@ class ExportedScorer(nn.Module):
         low, high = self.ranges.get(name, (0.0, 1.0))
         scaled = (values - low) / (high - low) if high > low else torch.ones_like(values)
         return scaled.to(torch.float32)
-
-
-def _without_users(model: Any) -> Any:
-    """The same model without what it knows of the users it was trained on, which its file has no use for."""
-    lighter = copy.copy(model)
-    lighter._modules = dict(model._modules)
-    lighter.users = Table({}, [])
-    lighter.users.names = model.users.names
-    return lighter

@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 from recbole.data.interaction import Interaction
-from recbole.model.abstract_recommender import AbstractRecommender
 from torch import Tensor
+
+from recbole_ext.model import contract
 
 MOST_ROWS = 256
 MOST_ITEMS = 2**16
@@ -82,9 +83,9 @@ def scorer_of(model: Any, budget: float, items: Interaction) -> Scorer:
         budget: bytes that the scores of a batch may take.
         items: the features of all items, for models that score pairs.
     """
-    if hasattr(model, "prepare") and hasattr(model, "score_items"):
+    if contract.item_scorer(model) is not None:
         return FactoredScorer(model, budget)
-    if type(model).full_sort_predict is not AbstractRecommender.full_sort_predict:
+    if contract.scores_all_items(model):
         return FullScorer(model, budget)
     return PairScorer(model, budget, items)
 

@@ -14,6 +14,7 @@ from recbole_ext.data import create_dataset
 from recbole_ext.data.examples import EventLog, Examples
 from recbole_ext.data.ranges import Ranges
 from recbole_ext.errors import InputError
+from recbole_ext.model import contract
 from recbole_ext.serving.histories import Requests
 from recbole_ext.utils.wording import counted
 
@@ -66,7 +67,7 @@ def _requests(dataset: Any, last: dict[str, torch.Tensor], past: EventLog) -> Re
     config, user, item, time = dataset.config, dataset.uid_field, dataset.iid_field, dataset.time_field
     ids, owner = last[user].numpy(), past.columns[user].numpy()
     first, end = np.searchsorted(owner, ids, side="left"), np.searchsorted(owner, ids, side="right")
-    able = end - first >= getattr(config.model_class, "min_history", 1)
+    able = end - first >= contract.min_history(config.model_class)
     ids, first, end = ids[able], first[able], end[able]
     columns = {name: values[torch.from_numpy(able)] for name, values in last.items()}
     log = EventLog({name: past.columns[name] for name in (item, time)}, (item, time))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from recbole_ext.errors import InputError
-from recbole_ext.model import MODELS
+from recbole_ext.model import MODELS, contract
 from recbole_ext.model.registry import name_of
 from recbole_ext.serving.histories import Requests
 
@@ -65,8 +65,8 @@ def user_vectors(recommender: Any, requests: Requests) -> Vectors:
 
 def check_vectors(model: Any) -> None:
     """`InputError` if a model's score is not known to be an inner product of a user's and an item's vector."""
-    if not hasattr(model, "item_table"):
-        able = ", ".join(name for name, known in MODELS.items() if hasattr(known, "item_table"))
+    if not contract.has_item_table(model):
+        able = ", ".join(name for name, known in MODELS.items() if contract.has_item_table(known))
         raise InputError(
             f"{name_of(type(model))} has no user and item vectors whose inner product is its score; models that have "
             f"them are {able}. Use recommend instead."

@@ -23,6 +23,7 @@ from recbole_ext.errors import InputError
 from recbole_ext.evaluation.evaluator import CountingCollector, LabelEvaluator
 from recbole_ext.evaluation.exclude_history import History
 from recbole_ext.evaluation.per_user import check_users, per_user_table
+from recbole_ext.model import contract
 from recbole_ext.model.registry import class_path, name_of
 from recbole_ext.training.logs import TensorBoardLog, tensorboard_errors, tensorboard_in_log_dir
 from recbole_ext.utils import signals as stopping
@@ -222,7 +223,7 @@ class PlainCheckpoints:
         if state.get("random") is None or state.get("sampler") is None:
             raise InputError(f"checkpoint {newest} holds no states of random generators; start the training anew.")
         same = ("learner", "loss_type", "valid_metric", "eval_args", "exclude_history")
-        checkpoint.compare_keys(state, self.config, (*same, *checkpoint.structure(self.model)), newest)
+        checkpoint.compare_keys(state, self.config, (*same, *contract.structural_keys(self.model)), newest)
         for key in ("learning_rate", "weight_decay"):
             if state["config"].get(key) != self.config[key]:
                 getLogger().warning(f"{key}: stays {state['config'].get(key)}, as the checkpoint's optimiser has it.")

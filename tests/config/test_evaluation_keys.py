@@ -10,13 +10,8 @@ from recbole.model.context_aware_recommender import FM
 from recbole.model.sequential_recommender import DIN, SASRec
 
 from recbole_ext import BST, MODELS, Config, InputError, create_dataset, data_preparation, get_trainer, run_recbole
-from recbole_ext.config.evaluation import (
-    PROBABILITY_METRICS,
-    PROBABILITY_MODELS,
-    check_evaluation,
-    check_run,
-    predicts_probabilities,
-)
+from recbole_ext.config.evaluation import PROBABILITY_METRICS, check_evaluation, check_run
+from recbole_ext.model.contract import PROBABILITY_MODELS, predicts_probabilities
 from recbole_ext.model.registry import find_model
 
 COLUMNS = ("user_id:token", "item_id:token", "timestamp:float", "rating:float")

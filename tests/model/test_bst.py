@@ -85,7 +85,7 @@ def cases(model: BST, batch: Interaction) -> list[oracle.Case]:
     found = []
     for row in range(len(batch)):
         length = int(batch["item_length"][row])
-        others = {name: batch[name][row] for name in model.context}
+        others = {name: batch[name][row] for name in model.context_features}
         users = {name: model.users.of(name)[batch["user_id"][row]] for name in model.users.names}
         found.append(
             oracle.Case(

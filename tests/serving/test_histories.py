@@ -15,8 +15,9 @@ from recbole_ext import InputError
 from recbole_ext.cli.files import read_events, read_tokens
 from recbole_ext.data.description import Catalogue
 from recbole_ext.data.files.table import read_csv
+from recbole_ext.model.contract import reads_times
 from recbole_ext.serving.columns import Vocabulary
-from recbole_ext.serving.histories import HistoryReader, reads_times
+from recbole_ext.serving.histories import HistoryReader
 
 NAMES = ["user_id", "item_id", "timestamp"]
 DAY = 1577836800  # 2020-01-01
@@ -46,7 +47,7 @@ def make_reader():
         }  # fmt: skip
         tokens = {"user_id": ["[PAD]", "u1", "u2"], "item_id": ["[PAD]", "x", "y", "z"]}
         catalogue = Catalogue(config, description, tokens, 0.0)
-        model = SimpleNamespace(reads_times=keys.get("reads_times", True), context=keys.get("context", ()))
+        model = SimpleNamespace(reads_times=keys.get("reads_times", True), context_features=keys.get("context", ()))
         vocabularies = (Vocabulary(tokens[name]) for name in ("item_id", "user_id"))
         return HistoryReader(catalogue, *vocabularies, model)
 

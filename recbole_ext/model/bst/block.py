@@ -42,6 +42,12 @@ class TargetBlock(nn.Module):
         inner = self.outer(F.leaky_relu(self.inner(x)))
         return self.feed_forward_norm(x + self.dropout(inner))
 
+    def attention_weights(self, rows: Tensor, slots: Tensor, real: Tensor) -> Tensor:
+        """The softmax weights that `forward` uses, [B, n, R, T]."""
+        query, key = split_heads(self.query(rows), self.heads), split_heads(self.key(slots), self.heads)
+        logits = query @ key.transpose(2, 3) * query.shape[-1] ** -0.5
+        return logits.masked_fill(~real[:, None, None, :], -torch.inf).softmax(-1)
+
     def of_candidates(self, candidates: Tensor, history: Tensor, real: Tensor) -> Tensor:
         """Each candidate, alone behind a history: [B, C, W].
 

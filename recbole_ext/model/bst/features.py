@@ -89,7 +89,7 @@ class Number(nn.Linear):
         return super().forward(z.to(self.weight.dtype).unsqueeze(-1))
 
 
-class Table(nn.Module):
+class FeatureTable(nn.Module):
     """What a data set knows of every user or every item, as columns that move and are stored with the model.
 
     Args:

@@ -9,6 +9,7 @@ How this differs from the paper, where the paper says anything:
 B batch, T slots of a history, L slots at most, C candidates, W features of a slot, V items.
 """
 
+import copy
 from logging import getLogger
 from typing import Any, NamedTuple
 
@@ -22,8 +23,9 @@ from recbole_ext.errors import InputError
 from recbole_ext.model.batching import SLOTS_AT_ONCE, groups, in_parts, longest
 from recbole_ext.model.bst import time_gaps as gaps
 from recbole_ext.model.bst.block import TargetBlock
-from recbole_ext.model.bst.features import Crosses, Features, Table, key_of, without_bucket
+from recbole_ext.model.bst.features import Crosses, Features, FeatureTable, key_of, without_bucket
 from recbole_ext.model.bst.options import Options
+from recbole_ext.model.contract import AttentionWeights, Head
 from recbole_ext.model.layers import load_item_vectors
 from recbole_ext.model.options import check_times
 
@@ -51,9 +53,8 @@ class BST(SequentialRecommender):
     input_type = InputType.POINTWISE
     min_history = 0  # the target alone is a sequence, too
     predicts_probabilities = True
-    reads_times = True
-    # what no shape of a weight tells
-    structure = ("n_heads", "time_gap", "output", "context_features", "cross_features")
+    reads_times = True  # and the time of the request, even with query_time: last: histories may be empty
+    structural_keys = ("n_heads", "time_gap", "output", "context_features", "cross_features")
     check_config = Options  # `Config` calls it, so that a contradiction is found before any data is read
 
     def __init__(self, config, dataset):
@@ -66,14 +67,17 @@ class BST(SequentialRecommender):
         self.budget = (config["eval_memory_mb"] or 1024) * 2**20
         e = config["embedding_size"]
 
-        self.items = Table(dataset.get_item_feature(), _columns(dataset.get_item_feature(), self.ITEM_ID, first=True))
-        self.users = Table(dataset.get_user_feature(), _columns(dataset.get_user_feature(), self.USER_ID))
-        self.context = _context(options.context, config, dataset)
+        self.items = FeatureTable(
+            dataset.get_item_feature(), _columns(dataset.get_item_feature(), self.ITEM_ID, first=True)
+        )
+        self.users = FeatureTable(dataset.get_user_feature(), _columns(dataset.get_user_feature(), self.USER_ID))
+        self.user_features = list(self.users.names)
+        self.context_features = _context(options.context, config, dataset)
         self.item_features = Features(dataset, self.items.columns(), e)
-        context = {name: dataset.inter_feat[name] for name in self.context}
+        context = {name: dataset.inter_feat[name] for name in self.context_features}
         self.other_features = Features(dataset, {**self.users.columns(), **context}, e)
         self.crosses = Crosses(dataset, options.crosses, e, config["cross_buckets"])
-        known = {*self.items.names, *self.users.names, *self.context}
+        known = {*self.items.names, *self.users.names, *self.context_features}
         for name in (name for pair in options.crosses for name in pair if name not in known):
             raise InputError(
                 f"cross_features names '{name}', which is no feature; they are {', '.join(sorted(known))}."
@@ -98,7 +102,7 @@ class BST(SequentialRecommender):
         load_item_vectors(self.item_features.embeddings[key_of(self.ITEM_ID)], "embedding_size", config, dataset)
         getLogger().info(
             f"BST reads: slots {', '.join(self.items.names)} and the time gap ({self.gap}); MLP {self.output}, "
-            f"{', '.join([*self.items.names, *self.users.names, *self.context])}"
+            f"{', '.join([*self.items.names, *self.users.names, *self.context_features])}"
             f"{''.join(f', {one} x {other}' for one, other in self.crosses.pairs)}; learns {self.LABEL}"
         )
 
@@ -187,7 +191,7 @@ class BST(SequentialRecommender):
         return {**self._context_of(interaction), **users, **items}
 
     def _context_of(self, interaction) -> dict[str, Tensor]:
-        return {name: without_bucket(interaction[name], 1) for name in self.context}
+        return {name: without_bucket(interaction[name], 1) for name in self.context_features}
 
     def _deep(self, x: Tensor) -> Tensor:
         """From the first layer's output to the logit: [..., sizes[1]] -> [...]."""
@@ -221,18 +225,19 @@ class BST(SequentialRecommender):
         parts = (interaction[begin : begin + rows] for begin in starts)
         return torch.cat([self.score_items(self.prepare(part), every) for part in parts])
 
-    def prepare(self, interaction, given: dict[str, Tensor] | None = None) -> Prepared:
+    def prepare(self, interaction, user_features: dict[str, Tensor] | None = None) -> Prepared:
         """What scores of any items start from: the histories, and what the MLP makes of user and context.
 
         Args:
             interaction: B requests.
-            given: features of their users, [B] each, in place of those that the data has.
+            user_features: of their users, [B] each, in place of those that the data has.
         """
         history, real = self._slots(interaction)
         columns = {name: value.unsqueeze(1) for name, value in self._context_of(interaction).items()}
-        given = given or {}
-        known = {} if given.keys() >= set(self.users.names) else self.users(interaction[self.USER_ID])
-        columns |= {name: value.unsqueeze(1) for name, value in {**known, **given}.items()}
+        features = dict(user_features or {})
+        if not features.keys() >= set(self.user_features):
+            features = {**self.users(interaction[self.USER_ID]), **features}
+        columns |= {name: value.unsqueeze(1) for name, value in features.items()}
         return Prepared(history, real, columns, self._first_of_user(columns))
 
     def score_items(self, prepared: Prepared, items: Tensor | slice) -> Tensor:
@@ -243,11 +248,11 @@ class BST(SequentialRecommender):
         scores = torch.empty(rows, len(items), device=history.device, dtype=self.mlp[0].bias.dtype)
         done = 0
         for chunk in items.split(self._chunk(rows, slots)):
-            scores[:, done : done + len(chunk)] = self.score_at_once(prepared, chunk)
+            scores[:, done : done + len(chunk)] = self.score_candidates(prepared, chunk)
             done += len(chunk)
         return scores
 
-    def score_at_once(self, prepared: Prepared, items: Tensor) -> Tensor:
+    def score_candidates(self, prepared: Prepared, items: Tensor) -> Tensor:
         """The same for ids [C] in one go: memory grows with B times C."""
         history, real, columns, shared = prepared
         values = self.items(items)
@@ -257,6 +262,25 @@ class BST(SequentialRecommender):
         if self.crosses.width:
             first = first + self._first(3, self.crosses({**columns, **values}))
         return self._deep(first).sigmoid()
+
+    def attention_weights(self, interaction, item: Tensor, user_features: dict[str, Tensor]) -> AttentionWeights:
+        """Attention of the target item, id [1], to the events and itself, in every block."""
+        prepared = self.prepare(interaction, user_features)
+        target = self._targets(self.item_features(self.items(item)))  # [1, W]
+        x = torch.cat([prepared.history, target.unsqueeze(1)], dim=1)
+        real = torch.cat([prepared.real, prepared.real.new_ones(1, 1)], dim=1)
+        heads = []
+        for layer, block in enumerate(self.blocks, 1):
+            weights = block.attention_weights(x[:, -1:], x, real)[0, :, 0]  # [n, T + 1]
+            heads += [Head(layer, f"head_{number}", row) for number, row in enumerate(weights, 1)]
+            x = block(x, x, real)
+        return AttentionWeights("target", heads)
+
+    def for_export(self) -> "BST":
+        """The model without its table of training users: an exported program takes user features as inputs."""
+        lighter = copy.copy(self)
+        lighter._modules = {**self._modules, "users": FeatureTable({}, [])}
+        return lighter
 
     def _chunk(self, rows: int, slots: int) -> int:
         """Items whose work for a batch of `rows` histories fits the memory budget."""

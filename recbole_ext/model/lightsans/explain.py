@@ -8,14 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from recbole_ext.model.attention_weights import Attention, Head, Interests, inputs_of
-from recbole_ext.model.layers import take
+from recbole_ext.model.contract import AttentionWeights, Head, Interests
+from recbole_ext.model.layers import recorded_inputs, take
 from recbole_ext.model.lightsans.efficient_attention import Linformer
 from recbole_ext.model.lightsans.item_attention import LowRankAttention
-from recbole_ext.model.lightsans.model import LightSANs
 
 
-def attention(model: LightSANs, request: Any) -> Attention | None:
+def attention_weights(model: Any, interaction: Any) -> AttentionWeights | None:
     """Weights of every layer for a request of one row.
 
     The context of the last event is a sum over interests of means of events, hence a mean of events: the weight of an
@@ -29,8 +28,8 @@ def attention(model: LightSANs, request: Any) -> Attention | None:
         return None
     heads: list[Head] = []
     interests: list[Interests] = []
-    with inputs_of(block.attention for block in model.blocks) as calls:
-        model.prepare(request)
+    with recorded_inputs(block.attention for block in model.blocks) as calls:
+        model.prepare(interaction)
     for layer, (module, (x, real, *_)) in enumerate(calls, 1):
         last = torch.full((1, 1), x.shape[1] - 1, device=x.device)
         if isinstance(module.items, LowRankAttention):
@@ -43,7 +42,7 @@ def attention(model: LightSANs, request: Any) -> Attention | None:
             found: list[Tensor] = []
             module.position(x, real, module.value, last, found)
             heads += _heads(layer, "positions", found[0][0, :, 0])
-    return Attention("", heads, interests) if heads else None
+    return AttentionWeights("", heads, interests) if heads else None
 
 
 def _heads(layer: int, name: str, weights: Tensor) -> list[Head]:

@@ -19,8 +19,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from recbole_ext.model.batching import distinct, in_parts
+from recbole_ext.model.contract import AttentionWeights
 from recbole_ext.model.layers import Dropout, cross_entropy_over_items, load_item_vectors, take
-from recbole_ext.model.lightsans import efficient_attention
+from recbole_ext.model.lightsans import efficient_attention, explain
 from recbole_ext.model.lightsans import item_attention as attention
 from recbole_ext.model.lightsans.block import Attention, Block
 from recbole_ext.model.lightsans.options import Options
@@ -38,7 +39,7 @@ class LightSANs(SequentialRecommender):
     """
 
     reads_times = False  # the order of events is enough
-    structure = ("n_heads", "attention", "position", "hidden_act", "recbole_compat")  # what no shape of a weight tells
+    structural_keys = ("n_heads", "attention", "position", "hidden_act", "recbole_compat")
     check_config = Options  # `Config` calls it, so that a contradiction is found before any data is read
 
     def __init__(self, config, dataset):
@@ -46,7 +47,7 @@ class LightSANs(SequentialRecommender):
         options = Options(config)
         self.compat, self.loss_type = options.compat, config["loss_type"]
         # scores that depend on the padding, or weights of single slots: traced (`torch.export`) with all slots only
-        self.all_slots = self.compat or options.attention in ("linformer", "synthesizer")
+        self.needs_full_width = self.compat or options.attention in ("linformer", "synthesizer")
         hidden, eps, dropout = config["hidden_size"], config["layer_norm_eps"], config["hidden_dropout_prob"]
 
         self.item_embedding = nn.Embedding(self.n_items, hidden, padding_idx=0)
@@ -170,6 +171,10 @@ class LightSANs(SequentialRecommender):
     def score_items(self, prepared: Tensor, items: Tensor | slice) -> Tensor:
         """Scores of some items, ids [C], for each of the users that were prepared: [B, C]."""
         return F.linear(prepared, self.item_table()[0][items])
+
+    def attention_weights(self, interaction, item: Tensor, user_features: dict[str, Tensor]) -> AttentionWeights | None:
+        """Attention of the last event; the same for every item. See `explain.attention_weights`."""
+        return explain.attention_weights(self, interaction)
 
     def item_table(self) -> tuple[Tensor, None]:
         """Item vectors [V + 1, H], and None for biases: a score is `prepare`'s vector times the item's."""

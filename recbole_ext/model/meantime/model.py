@@ -23,7 +23,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from recbole_ext.model.batching import alike, distinct, in_parts, longest
-from recbole_ext.model.layers import Dropout, cross_entropy_over_items, load_item_vectors, take
+from recbole_ext.model.contract import AttentionWeights, Head
+from recbole_ext.model.layers import Dropout, cross_entropy_over_items, load_item_vectors, recorded_inputs, take
 from recbole_ext.model.meantime.attention import MixedBlock, Temporal
 from recbole_ext.model.meantime.kernels import TABULATED, GapTable, SinPhases
 from recbole_ext.model.meantime.options import DAY, Options, known_days
@@ -42,7 +43,7 @@ class MEANTIME(SequentialRecommender):
 
     example_kind = "window"
     reads_times = True
-    structure = (  # what no shape of a weight tells
+    structural_keys = (  # what no shape of a weight tells
         "absolute_kernels", "relative_kernels", "kernel_freq", "kernel_time_unit", "content_bias", "pad_class",
     )  # fmt: skip
     check_config = Options  # `Config` calls it, so that a contradiction is found before any data is read
@@ -53,6 +54,7 @@ class MEANTIME(SequentialRecommender):
         self.TIME = config["TIME_FIELD"]
         self.TIME_SEQ = self.TIME + config["LIST_SUFFIX"]
         check_times(dataset, self.TIME_SEQ, "MEANTIME")
+        self.reads_request_time = options.query_time == "target"
         self.query_time, self.mask_ratio = options.query_time, options.mask_ratio
         self.pad_class, self.tau = bool(config["pad_class"]), options.tau
         self.mask_id = self.n_items
@@ -249,6 +251,18 @@ class MEANTIME(SequentialRecommender):
         """Scores of some items, ids [C], for each of the users that were prepared: [B, C]."""
         table, bias = self.item_table()
         return F.linear(prepared, table[items], bias[items])
+
+    def attention_weights(self, interaction, item: Tensor, user_features: dict[str, Tensor]) -> AttentionWeights:
+        """Attention of the [MASK] slot, one head for each layer and kernel; the same for every item."""
+        heads = []
+        with recorded_inputs(block.attention for block in self.blocks) as calls:
+            self.prepare(interaction)
+        for layer, (attention, inputs) in enumerate(calls, 1):
+            weights: list[Tensor] = []  # [1, R, T + 1] of each head; the last row is the [MASK]'s
+            attention(*inputs[:3], weights)
+            names = [*self.absolute, *self.relative]
+            heads += [Head(layer, name, rows[0, -1]) for name, rows in zip(names, weights, strict=True)]
+        return AttentionWeights("request", heads)
 
     def item_table(self) -> tuple[Tensor, Tensor]:
         """Item vectors [V + 1, H] and biases [V + 1]: a score is `prepare`'s vector times the item's, plus its bias."""

@@ -15,11 +15,8 @@ from recbole_ext.data.files.item_names import ITEM_NAME
 from recbole_ext.data.files.table import Table, values_table
 from recbole_ext.data.files.time_units import seconds_per_unit
 from recbole_ext.errors import InputError
-from recbole_ext.model import BST, MEANTIME, LightSANs
-from recbole_ext.model.attention_weights import Attention
-from recbole_ext.model.bst import explain as bst_explain
-from recbole_ext.model.lightsans import explain as lightsans_explain
-from recbole_ext.model.meantime import explain as meantime_explain
+from recbole_ext.model import contract
+from recbole_ext.model.contract import AttentionWeights
 from recbole_ext.serving.columns import as_text
 from recbole_ext.serving.explain.explanation import Explanation
 from recbole_ext.serving.histories import Events, Requests
@@ -62,10 +59,10 @@ def explain(
         wanted = int(scores.masked_fill(barred, -torch.inf).argmax()) + 1
     score = scores[wanted - 1]
     chosen = torch.tensor([wanted], device=recommender.config["device"])
-    attention = _attention_of(recommender.model, recommender.request(_copied(batch)), chosen, given)
+    attention = contract.attention_weights(recommender.model, recommender.request(_copied(batch)), chosen, given)
     kept = int(batch[asked.examples.length_field][0])
     if attention is not None:
-        kept = len(attention.heads[0].weights) - bool(attention.behind)
+        kept = len(attention.heads[0].weights) - bool(attention.query_slot)
     events = _events(recommender, asked, kept)
     events["effect"] = _effects(recommender, asked, _newest(asked, batch, kept), given, chosen)
     token, field = str(recommender.items.tokens[wanted]), recommender.item_field
@@ -213,9 +210,9 @@ def _dates(time: np.ndarray, catalogue: Any) -> pd.DatetimeIndex:
     return pd.DatetimeIndex(pd.to_datetime(milliseconds, unit="ms", utc=True, errors="coerce"))
 
 
-def _weights(attention: Attention | None, tokens: list[str], item: str, field: str) -> pd.DataFrame:
+def _weights(attention: AttentionWeights | None, tokens: list[str], item: str, field: str) -> pd.DataFrame:
     names = ["layer", "head", "place", "slot", field, "weight"]
-    behind = attention.behind if attention else ""
+    behind = attention.query_slot if attention else ""
     last = {"request": "[MASK]", "target": item}.get(behind)
     slots = [("event", token) for token in tokens] + ([(behind, last)] if behind else [])
     rows = [
@@ -226,7 +223,7 @@ def _weights(attention: Attention | None, tokens: list[str], item: str, field: s
     return pd.DataFrame(rows, columns=names)
 
 
-def _interests(attention: Attention | None, tokens: list[str], field: str) -> pd.DataFrame:
+def _interests(attention: AttentionWeights | None, tokens: list[str], field: str) -> pd.DataFrame:
     rows = [
         (found.layer, interest, place, token, key, value)
         for found in (attention.interests if attention else ())
@@ -236,7 +233,7 @@ def _interests(attention: Attention | None, tokens: list[str], field: str) -> pd
     return pd.DataFrame(rows, columns=["layer", "interest", "place", field, "key_weight", "value_weight"])
 
 
-def _use(attention: Attention | None) -> pd.DataFrame:
+def _use(attention: AttentionWeights | None) -> pd.DataFrame:
     rows = [
         (found.layer, head, interest, weight)
         for found in (attention.interests if attention else ())
@@ -244,21 +241,3 @@ def _use(attention: Attention | None) -> pd.DataFrame:
         for interest, weight in enumerate(weights, 1)
     ]
     return pd.DataFrame(rows, columns=["layer", "head", "interest", "weight"])
-
-
-def _attention_of(model: Any, request: Any, item: Tensor, given: dict[str, Tensor]) -> Attention | None:
-    """The attention behind the score of an item, or None of models that this package does not know inside.
-
-    Args:
-        model: in evaluation.
-        request: an interaction with one row, as for scoring, with one event at least.
-        item: the id, [1].
-        given: features of the user, as for scoring.
-    """
-    if isinstance(model, MEANTIME):
-        return meantime_explain.attention(model, request)
-    if isinstance(model, LightSANs):
-        return lightsans_explain.attention(model, request)
-    if isinstance(model, BST):
-        return bst_explain.attention(model, request, item, given)
-    return None
