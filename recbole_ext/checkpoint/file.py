@@ -123,7 +123,7 @@ def check_optimizer(optimizer: Any, state: dict[str, Any], path: str | os.PathLi
         shape = weights[number].shape
         for name in names:
             form = _form(values.get(name), shape)
-            if form == "other" or (forms.setdefault(name, form) != form and shape):
+            if form == "other" or (shape and forms.setdefault(name, form) != form):
                 raise InputError(
                     f"checkpoint {path} holds no state of this optimizer: '{name}' of parameter {number} does not fit; "
                     f"start the training anew."

@@ -159,7 +159,7 @@ class Config(RecBoleConfig):
 
     def _validate(self, key: str, value: Any, bare: bool = False) -> Any:
         """The value as the key takes it; `bare` if the command line has the key alone."""
-        validators = getattr(self.model_class, "validators", {})
+        validators = contract.validators(self.model_class)
         default = self.internal_config_dict.get(key)
         validator = validators.get(key) or validator_of(key, default, key in self.own_keys)
         if isinstance(value, str) and not validator.raw_text:

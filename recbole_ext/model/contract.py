@@ -16,6 +16,7 @@ from recbole.utils import InputType, ModelType
 from torch import Tensor
 
 from recbole_ext.model.registry import is_known
+from recbole_ext.utils.validators import Validator
 
 Items = Tensor | slice  # ids [C], or a slice of ids
 
@@ -110,6 +111,9 @@ class Model(ItemScorer, Protocol):
     structural_keys: tuple[str, ...]
     """Keys that change what weights mean but not their shapes. A resumed run must keep their values."""
 
+    validators: dict[str, Validator]
+    """Accepted values of the model's keys, in addition to those in `config/schema.py`; default none."""
+
     @staticmethod
     def check_config(config: Any) -> Any:
         """Raise `InputError` if the keys contradict each other. Called before any data is read."""
@@ -182,6 +186,11 @@ def predicts_probabilities(model_class: type) -> bool:
 def structural_keys(model: Any) -> tuple[str, ...]:
     """`Model.structural_keys`; for RecBole's models, those that most of them have."""
     return getattr(model, "structural_keys", ("n_heads", "hidden_act"))
+
+
+def validators(model_class: Any) -> dict[str, Validator]:
+    """`Model.validators`."""
+    return getattr(model_class, "validators", {})
 
 
 def check_config(model_class: Any, config: Any) -> None:
