@@ -142,13 +142,12 @@ def _tune(argv: Sequence[str]) -> int:
     if dataset is None and not resume:
         dataset = _dataset_of(files, keys)
 
-    from recbole_ext.cli.output import publish
-    from recbole_ext.tuning.results import summary
+    from recbole_ext.cli.output import publish, search_table
     from recbole_ext.tuning.run_search import search
 
     argv = [f"--{key}" if value is True else f"--{key}={value}" for key, value in keys.items()]
     result = search(model, dataset, files, None, resume=resume, argv=argv, **options)
-    publish(result, summary(result), target)
+    publish(result, search_table(result), target)
     return 0
 
 

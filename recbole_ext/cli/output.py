@@ -27,6 +27,13 @@ def table(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def search_table(result: dict[str, Any]) -> str:
+    """The best trial of a search: its keys, its metrics, and the folder of the search."""
+    keys = "\n".join(f"  {key}: {value}" for key, value in result["keys"].items())
+    best = f"best of {len(result['trials'])} trials: {result['trial']}"
+    return f"{best}\n{keys}\n{table(result)}\nfolder: {result['folder']}"
+
+
 def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.4f}"
 

@@ -105,12 +105,3 @@ def write_table(journal: Journal, records: list[Record], keys: list[str]) -> Non
         row = [record[field] for field in fields] + [record["keys"].get(key) for key in keys]
         writer.writerow([*row, *(record["best_metrics"].get(name) for name in metrics), record["reason"]])
     journal.write(TABLE, text.getvalue())
-
-
-def summary(result: dict[str, Any]) -> str:
-    """The best trial for people: its keys, its metrics, and where everything lies."""
-    from recbole_ext.cli.output import table
-
-    keys = "\n".join(f"  {key}: {value}" for key, value in result["keys"].items())
-    best = f"best of {len(result['trials'])} trials: {result['trial']}"
-    return f"{best}\n{keys}\n{table(result)}\nfolder: {result['folder']}"
