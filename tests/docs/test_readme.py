@@ -1,4 +1,4 @@
-"""What README shows is run as it stands, except that training stops after an epoch and `python` is this one."""
+"""The code in README runs. It is unchanged, but trains for one epoch and uses this interpreter."""
 
 import shlex
 import sys
