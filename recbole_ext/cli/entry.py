@@ -121,11 +121,11 @@ def _run(argv: Sequence[str]) -> int:
 def _tune(argv: Sequence[str]) -> int:
     from recbole_ext.cli.options import check_values
     from recbole_ext.config.arguments import parse_arguments
-    from recbole_ext.tuning.options import NAMES
+    from recbole_ext.tuning.options import OPTION_NAMES
     from recbole_ext.utils.paths import check_outputs
 
     keys = parse_arguments(argv)
-    values = {**RUN_OPTIONS, **dict.fromkeys(NAMES, "a value, see recbole-ext tune --help")}
+    values = {**RUN_OPTIONS, **dict.fromkeys(OPTION_NAMES, "a value, see recbole-ext tune --help")}
     values |= {"space": "the name of a file", "storage_path": "the name of a folder"}
     if keys.get("resume") is True:  # the newest search
         del values["resume"]
@@ -136,7 +136,7 @@ def _tune(argv: Sequence[str]) -> int:
         {"--json": target}, {"--space": keys.get("space"), **_inputs(files), **_of_search(keys.get("resume"))}
     )
     target = _json_file(target)
-    options = {name: keys.pop(name) for name in (*NAMES, "space", "storage_path", "resume") if name in keys}
+    options = {name: keys.pop(name) for name in (*OPTION_NAMES, "space", "storage_path", "resume") if name in keys}
     resume = options.pop("resume", False)
     model, dataset = keys.pop("model", None), keys.pop("dataset", None)
     if dataset is None and not resume:

@@ -1,4 +1,4 @@
-"""What a search is going to do, checked before anything starts; it can be written down and read again."""
+"""The plan of a search: checked before anything starts, stored in the folder of the search, read again to resume it."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,30 +11,38 @@ from recbole_ext.config.checks import check_catalogue
 from recbole_ext.config.evaluation import check_run
 from recbole_ext.errors import InputError
 from recbole_ext.model.registry import name_of
-from recbole_ext.tuning import points as drawing
-from recbole_ext.tuning.backend.shared_data import SharedData
-from recbole_ext.tuning.journal import CUT_SHORT, REQUEST, Journal, Record
-from recbole_ext.tuning.options import NAMES, OF_THE_MACHINE, Options, read_options
+from recbole_ext.tuning.journal import OUT_OF_TIME, REQUEST, Journal, Record
+from recbole_ext.tuning.options import OPTION_NAMES, RESOURCE_OPTIONS, SearchOptions, read_options
+from recbole_ext.tuning.points import InvalidReason, Point, check_values, default_point, default_samples, random_points
 from recbole_ext.tuning.space import Space, check_space, read_space
+from recbole_ext.tuning.trial import SharedData
 from recbole_ext.utils.literals import to_builtin
 
 
 class Plan:
-    """A search that has been checked.
+    """A checked search.
 
     Attributes:
         model: name or class.
-        config: the configuration without a point.
-        keys: what the user gave, without the keys of the space and with absolute paths.
-        data: read and split.
-        first: the point to begin with, what the keys of the space are without a search; None if it does not have it.
-        points: of random search, in order; None where an algorithm proposes them.
+        config: the configuration without the keys of the space.
+        keys: the user's keys without those of the space; paths are absolute.
+        space: distributions of the keys to search.
+        options: how the search is run.
+        first: the default configuration, which is tried first; None if the space does not contain it.
+        points: all configurations of a random search, in order; None if an algorithm proposes them.
+        data: the data set, read and split.
     """
 
     def __init__(
-        self, model: Any, config: Config, keys: dict, space: Space, options: Options, first: dict | None,
-        points: list | None,
-    ):  # fmt: skip
+        self,
+        model: Any,
+        config: Config,
+        keys: dict[str, Any],
+        space: Space,
+        options: SearchOptions,
+        first: Point | None,
+        points: list[Point] | None,
+    ):
         self.model, self.config, self.keys = model, config, keys
         self.space, self.options, self.first, self.points = space, options, first, points
         self.data = SharedData(config)
@@ -43,181 +51,166 @@ class Plan:
 
     def _check_validation(self) -> None:
         if not self.config["eval_step"]:
-            raise InputError("eval_step is 0, so nothing would be validated; a search needs validation: set it to 1.")
+            raise InputError(
+                "eval_step is 0, so no epoch would be validated, but a search needs validation: set it to 1."
+            )
         if not self.config["epochs"]:
-            raise InputError("epochs is 0, so nothing would be trained; set it to 1 or more.")
+            raise InputError("epochs is 0, so no model would be trained; set it to 1 or more.")
         if len(self.data.parts[1]) == 0:
             files, split = self.config["benchmark_filename"], self.config["eval_args"]["split"]
             key = f"benchmark_filename is {files}" if files else f"eval_args split is {split}"
-            raise InputError(f"{key}, which leaves no validation data; a search needs some.")
+            raise InputError(f"{key}, which leaves no validation data, but a search needs validation data.")
 
     @property
     def name(self) -> str:
+        """Name of the model."""
         return name_of(self.model)
 
     @property
     def total(self) -> int:
+        """Number of planned trials."""
         return len(self.points) if self.points is not None else self.options.num_samples or 20
 
     @property
     def mode(self) -> str:
+        """Whether the score is maximised or minimised: `"max"` or `"min"`."""
         return "max" if self.config["valid_metric_bigger"] else "min"
 
-    def why_not(self) -> "WhyNot":
-        return WhyNot(self.model, self.config.dataset, self.keys)
+    def invalid_reason(self) -> InvalidReason:
+        return InvalidReason(self.model, self.config.dataset, self.keys)
 
     def to_dict(self) -> dict[str, Any]:
+        """The content of search.yaml."""
         return {
             "model": self.name, "dataset": self.config.dataset, "keys": to_builtin(self.keys),
-            "space": {key: to_builtin(domain.to_dict()) for key, domain in self.space.items()},
+            "space": {key: to_builtin(distribution.to_dict()) for key, distribution in self.space.items()},
             "options": self.options.to_dict(), "data_digest": self.data.dataset.digest, "first": to_builtin(self.first),
             "points": to_builtin(self.points),
         }  # fmt: skip
 
 
-class WhyNot:
-    """Says why a point is not possible with the keys of a search, or "" if it is."""
-
-    def __init__(self, model: Any, dataset: str, keys: dict[str, Any]):
-        self.model, self.dataset, self.keys = model, dataset, keys
-        self.known: dict[str, str] = {}
-
-    def __call__(self, point: dict[str, Any]) -> str:
-        name = drawing.identity(point)
-        if name not in self.known:
-            try:
-                config = Config(self.model, self.dataset, None, {**self.keys, **point}, argv=[])
-                check_run(config)
-                self.known[name] = ""
-            except InputError as error:
-                self.known[name] = str(error)
-        return self.known[name]
-
-
-def new_plan(model: Any, config: Config, space: Any, given: dict[str, Any]) -> Plan:
-    """The plan of a request.
+def new_plan(model: Any, config: Config, space: Any, options: dict[str, Any]) -> Plan:
+    """Plan a new search.
 
     Args:
-        model: name or class, or None if the keys name it.
-        config: made of the request.
-        space: as `read_space` takes it.
-        given: options, checked.
+        model: name or class, or None if a key has the name.
+        config: configuration of the user's keys.
+        space: see `read_space`.
+        options: the checked options that the user set.
 
     Raises:
-        InputError: something in it is wrong.
+        InputError: the keys, the space, the options or the data are invalid.
     """
     check_run(config)
-    domains, source, keys = _settle(config, space)
+    domains, source, keys = _space_and_fixed_keys(config, space)
     model = model if model is not None else config.external_config_dict.get("model")
-    options = Options(**{"num_samples": drawing.default_samples(domains), **given})
-    seed, why_not = config["seed"], WhyNot(model, config.dataset, keys)
-    for key, domain in domains.items():
-        if domain.way == "grid" and options.search_alg != "random":
+    search_options = SearchOptions(**{"num_samples": default_samples(domains), **options})
+    for key, distribution in domains.items():
+        if distribution.kind == "grid" and search_options.search_alg != "random":
             raise InputError(
-                f"{source} has a grid of '{key}', but search_alg is {options.search_alg}, which chooses values by "
+                f"{source} has a grid of '{key}', but search_alg is {search_options.search_alg}, which chooses values "
                 f"itself; make it a choice, or leave search_alg out."
             )
-    drawing.check_values(domains, source, why_not, seed)
-    first, found = drawing.defaults(domains, config), None
-    if options.search_alg == "random":
-        found = drawing.points(domains, options.num_samples or 1, why_not, seed, first)
-    return Plan(model, config, keys, domains, options, first, found)
+    invalid_reason, seed = InvalidReason(model, config.dataset, keys), config["seed"]
+    check_values(domains, source, invalid_reason, seed)
+    first, points = default_point(domains, config), None
+    if search_options.search_alg == "random":
+        points = random_points(domains, search_options.num_samples or 1, invalid_reason, seed, first)
+    return Plan(model, config, keys, domains, search_options, first, points)
 
 
-def _settle(config: Config, space: Any) -> tuple[Space, str, dict[str, Any]]:
-    """The space, the name of its source, and the keys that all trials share."""
+def _space_and_fixed_keys(config: Config, space: Any) -> tuple[Space, str, dict[str, Any]]:
+    """The checked space, the name of its source, and the keys that are equal in all trials."""
     entries, source = read_space(space, config["model"])
     domains = check_space(entries, source, config)
     keys = {key: value for key, value in config.external_config_dict.items() if key not in domains}
     for key in ("model", "dataset", "checkpoint_dir", "config_files", "data_path"):
         keys.pop(key, None)
-    if not Path(config["data_path"]).is_relative_to(Path(recbole.__file__).parent):  # what comes with it is found
+    if not Path(config["data_path"]).is_relative_to(Path(recbole.__file__).parent):  # RecBole's data is on every node
         keys["data_path"] = config["data_path"]
-    if "log_dir" in keys:  # trials have working directories of their own
+    if "log_dir" in keys:  # absolute, because every trial has its own working directory
         keys["log_dir"] = config["log_dir"]
     if "seed" not in domains:
         keys["seed"] = config["seed"]
     return domains, source, keys
 
 
-def stored_plan(journal: Journal, model: Any, dataset: str | None, given: dict[str, Any]) -> Plan:
-    """The plan of a search that was begun, with the machine's part of the options as given now.
+def stored_plan(journal: Journal, model: Any, dataset: str | None, options: dict[str, Any]) -> Plan:
+    """The plan of a stored search; `options` may change its `RESOURCE_OPTIONS`.
 
     Raises:
-        InputError: it was begun for another model or data set, or with other options; or the data have changed.
+        InputError: the model, data set or other options differ from those of the search, or the data has changed.
     """
     request = journal.request()
-    began = f"but the search in {journal.folder} was begun with"
     for name in request["options"]:
-        if name not in NAMES:
-            raise InputError(
-                f"{journal.path(REQUEST)} has the option '{name}', which is unknown; start the search anew."
-            )
-    for name, now in {"model": model and name_of(model), "dataset": dataset}.items():
-        if now is not None and now != request[name]:
-            raise InputError(f"{name} is {now}, {began} {request[name]}; leave it out.")
-    for name, value in given.items():
-        if name not in OF_THE_MACHINE and value != request["options"].get(name):
-            raise InputError(f"{name} is {value}, {began} {request['options'].get(name)}; leave it out.")
-    options = Options(**{**read_options(request["options"]), **given})
+        if name not in OPTION_NAMES:
+            raise InputError(f"{journal.path(REQUEST)} has the unknown option '{name}'; start a new search.")
+    model_name = None if model is None else name_of(model)
+    changed = [("model", model_name, request["model"]), ("dataset", dataset, request["dataset"])]
+    changed += [
+        (key, value, request["options"].get(key)) for key, value in options.items() if key not in RESOURCE_OPTIONS
+    ]
+    for name, new, stored in changed:
+        if new is not None and new != stored:
+            raise InputError(f"{name} is {new}, but the search in {journal.folder} has {stored}; leave it out.")
+    search_options = SearchOptions(**{**read_options(request["options"]), **options})
     model = model if model is not None else request["model"]
     config = Config(model, request["dataset"], None, request["keys"], argv=[])
     space = check_space(request["space"], f"the space of {journal.path(REQUEST)}", config)
-    plan = Plan(model, config, request["keys"], space, options, request["first"], request["points"])
+    plan = Plan(model, config, request["keys"], space, search_options, request["first"], request["points"])
     if request["data_digest"] != plan.data.dataset.digest:
         raise InputError(
-            f"the events of {config['data_path']} have changed since the search was begun; trials on other data "
+            f"the events of {config['data_path']} have changed since the search was started; trials on different data "
             f"cannot be compared, so start a new search."
         )
     return plan
 
 
-def compare(journal: Journal, config: Config, space: Any) -> None:
-    """Hold what is given along with a search to resume against what it was begun with; `InputError` if it differs."""
+def check_unchanged(journal: Journal, config: Config, space: Any) -> None:
+    """Check that keys and space are those of the stored search; `InputError` if they differ."""
     request = journal.request()
-    domains, _, keys = _settle(config, space)
-    begun = f"but the search in {journal.folder} was begun with"
-    for key, now in to_builtin(keys).items():
-        if now != request["keys"].get(key):
-            was = repr(request["keys"][key]) if key in request["keys"] else "none"
-            raise InputError(f"{key} is {now!r}, {begun} {was}; leave it out.")
-    if space is not None and {key: to_builtin(domain.to_dict()) for key, domain in domains.items()} != request["space"]:
-        raise InputError(f"the search space is another, {begun} the one in its {REQUEST}; leave it out.")
+    domains, _, keys = _space_and_fixed_keys(config, space)
+    for key, value in to_builtin(keys).items():
+        if value != request["keys"].get(key):
+            stored = f"{request['keys'][key]!r}" if key in request["keys"] else "no such key"
+            raise InputError(f"{key} is {value!r}, but the search in {journal.folder} has {stored}; leave it out.")
+    plain_space = {key: to_builtin(distribution.to_dict()) for key, distribution in domains.items()}
+    if space is not None and plain_space != request["space"]:
+        raise InputError(f"the search space differs from that in {journal.path(REQUEST)}; leave it out.")
 
 
 @dataclass(frozen=True)
-class Remaining:
-    """The trials to come.
+class RemainingTrials:
+    """The trials that a search still has to run.
 
     Attributes:
-        setups: those that are known: `number`, `keys`, and `repeats` if an earlier one is done again.
-        count: of all of them; what is not known an algorithm proposes.
-        next: number of the first that is not known.
-        ended: records of the others.
+        pending: trials whose keys are fixed: `number`, `keys`, and `repeats` with the number of a trial to run again.
+        count: number of all remaining trials; an algorithm proposes the keys of those that are not in `pending`.
+        next_number: number of the first trial whose keys an algorithm proposes.
+        ended: records of trials that are complete.
     """
 
-    setups: list[dict[str, Any]]
+    pending: list[dict[str, Any]]
     count: int
-    next: int
+    next_number: int
     ended: list[Record]
 
 
-def remaining(plan: Plan, records: list[Record]) -> Remaining:
-    """Hold what was planned against what has ended.
+def remaining_trials(plan: Plan, records: list[Record]) -> RemainingTrials:
+    """Compare the plan with the trials that have ended.
 
-    A trial that only the time budget has ended is done again, under a new number: its result stays, whatever becomes of
-    the repetition, and nothing is overwritten.
+    A trial that was stopped by the time budget runs again under a new number. Its first record and checkpoint stay.
     """
     repeated = {record.get("repeats") for record in records}
-    again = [record for record in records if record["reason"] == CUT_SHORT and record["trial"] not in repeated]
+    unfinished = [record for record in records if record["reason"] == OUT_OF_TIME and record["trial"] not in repeated]
     last = max([record["trial"] for record in records] + ([] if plan.points is None else [plan.total]), default=0)
-    setups = [
+    pending = [
         {"number": number, "keys": record["keys"], "repeats": record["trial"]}
-        for number, record in enumerate(again, last + 1)
+        for number, record in enumerate(unfinished, last + 1)
     ]
-    begun = {record["trial"] for record in records if record.get("repeats") is None}
-    new = max(plan.total - len(begun), 0)
+    started = {record["trial"] for record in records if record.get("repeats") is None}
     if plan.points is not None:
-        setups += [{"number": n, "keys": point} for n, point in enumerate(plan.points, 1) if n not in begun]
-    ended = [record for record in records if record not in again]
-    return Remaining(setups, len(again) + new, last + len(again) + 1, ended)
+        pending += [{"number": n, "keys": point} for n, point in enumerate(plan.points, 1) if n not in started]
+    count = len(unfinished) + max(plan.total - len(started), 0)
+    ended = [record for record in records if record not in unfinished]
+    return RemainingTrials(pending, count, last + len(unfinished) + 1, ended)

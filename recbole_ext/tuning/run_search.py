@@ -1,10 +1,10 @@
-"""From a request to the best trial: `search` in Python, `recbole-ext tune` on the command line."""
+"""Run a search: `search` in Python, `recbole-ext tune` on the command line."""
 
+import importlib
+import importlib.util
 import os
 from collections.abc import Sequence
-from datetime import datetime
 from logging import getLogger
-from pathlib import Path
 from typing import Any
 
 from recbole_ext.config import Config
@@ -12,23 +12,25 @@ from recbole_ext.config.metrics import registered
 from recbole_ext.errors import InputError
 from recbole_ext.model.registry import name_of
 from recbole_ext.tuning import results
-from recbole_ext.tuning.backend import cluster as resources
-from recbole_ext.tuning.backend.callback import progress
-from recbole_ext.tuning.backend.checkpoint_store import start_keeper
-from recbole_ext.tuning.backend.schedulers import scheduler
-from recbole_ext.tuning.backend.searchers import adaptive, listed
-from recbole_ext.tuning.journal import REQUEST, Journal
-from recbole_ext.tuning.options import NAMES, read_options
-from recbole_ext.tuning.plan import Plan, compare, new_plan, remaining, stored_plan
-from recbole_ext.tuning.report.table import Rows
+from recbole_ext.tuning.journal import Journal, new_folder, newest_folder
+from recbole_ext.tuning.options import OPTION_NAMES, SearchOptions, read_options
+from recbole_ext.tuning.plan import (
+    Plan,
+    RemainingTrials,
+    check_unchanged,
+    new_plan,
+    remaining_trials,
+    stored_plan,
+)
 from recbole_ext.tuning.supervisor import scratch_folder
-from recbole_ext.tuning.trial import Request, run_trial
-from recbole_ext.utils.paths import absolute, writable_dir
+from recbole_ext.tuning.trial import TrialSetup, run_trial
+from recbole_ext.utils.paths import absolute
 from recbole_ext.utils.signals import SigtermReceived
 from recbole_ext.utils.wording import counted, nearest
 
 FOLDER = "tune_results"
-LOST_MACHINES = 3  # times that a trial is begun again because its process or its machine went away
+OLDEST_RAY = "2.45"
+MAX_FAILURES = 3  # times that a trial starts again because its process or its machine was lost
 
 
 def search(
@@ -42,140 +44,163 @@ def search(
     argv: Sequence[str] | None = None,
     **options: Any,
 ) -> dict[str, Any]:
-    """Search for the hyper-parameters that are best on the validation data, then test the best trial once.
+    """Search for the hyper-parameters with the best validation score, then test the best trial once.
 
     Args:
         model, dataset, config_file_list, config_dict, argv: as in `run_recbole`. Keys in `config_dict` and `argv` are
-            settled; the space changes the others.
-        space: a YAML file, a file in the form of RecBole's `hyper.test`, or `{key: {way: values}}`; ours for the model
-            if left out. The ways are choice, uniform, loguniform, quniform, randint and grid.
-        storage_path: the folder in which the search gets a folder of its own.
-        resume: continue a search that was interrupted: its folder, or True for the newest of this model and data set.
-        options: `num_samples`, `scheduler` and others, see `recbole_ext.tuning.options.Options`.
+            fixed; the space varies the others.
+        space: a YAML file, a file in the format of RecBole's `hyper.test`, or `{key: {distribution: values}}`. The
+            distributions are choice, uniform, loguniform, quniform, randint and grid. Default: the space that comes
+            with the model.
+        storage_path: the search creates its folder in this folder.
+        resume: continue an interrupted search: its folder, or True for the newest search of this model and data set.
+        options: `num_samples`, `scheduler` and others, see `recbole_ext.tuning.options.SearchOptions`.
 
     Returns:
-        as `run_recbole`, of the best trial: `best_valid_score`, `valid_score_bigger`, `best_valid_result`,
-        `test_result`, `checkpoint`, `config`; and `trial` (its number), `keys` (its values), `trials` (a record of each
-        trial) and `folder`, which holds best.yaml, trials.csv and report.html.
+        the result of `run_recbole` for the best trial: `best_valid_score`, `valid_score_bigger`, `best_valid_result`,
+        `test_result`, `checkpoint` and `config`; and `trial` (its number), `keys` (its values), `trials` (the records
+        of all trials) and `folder`, which contains best.yaml, trials.csv and report.html.
 
     Raises:
-        InputError: the request cannot be carried out as it stands, and nothing has been started; or, at the end, the
-            best trial's checkpoint is gone.
-        SearchError: no trial came to a result.
-        KeyboardInterrupt, SigtermReceived: the process was asked to end; carries the folder to resume.
+        InputError: an argument is invalid, and no trial has started; or the checkpoint of the best trial is missing.
+        SearchError: no trial has a result.
+        KeyboardInterrupt, SigtermReceived: SIGINT or SIGTERM was received; the argument is the folder to resume.
     """
     for name in options:
-        if name not in NAMES:
-            near = nearest(name, NAMES)
-            raise InputError(f"search has no option '{name}'; {f'did you mean {near}' if near else NAMES}.")
-    given = read_options(options)
-    more = bool(config_file_list or config_dict or argv or space)
-    if not resume:
-        plan = new_plan(model, Config(model, dataset, config_file_list, config_dict, argv), space, given)
+        if name not in OPTION_NAMES:
+            near = nearest(name, OPTION_NAMES)
+            raise InputError(f"search has no option '{name}'; {f'did you mean {near}' if near else OPTION_NAMES}.")
+    checked = read_options(options)
+    if resume:
+        journal = _stored_search(resume, storage_path, model, dataset)
+        if config_file_list or config_dict or space or argv:
+            request = journal.request()
+            data_path = {"data_path": request["keys"]["data_path"]} if "data_path" in request["keys"] else {}
+            names = model or request["model"], dataset or request["dataset"]
+            config = Config(*names, config_file_list, {**data_path, **(config_dict or {})}, argv)
+            check_unchanged(journal, config, space)
+        plan = stored_plan(journal, model, dataset, checked)
+        check_installed(plan.options)
     else:
-        journal = Journal(_find(resume, storage_path, model, dataset))
-        if more:  # the same request again is welcome
-            begun = journal.request()
-            known = model or begun["model"], dataset or begun["dataset"]
-            where = {key: begun["keys"][key] for key in ("data_path",) if key in begun["keys"]}
-            compare(journal, Config(*known, config_file_list, {**where, **(config_dict or {})}, argv), space)
-        plan = stored_plan(journal, model, dataset, given)
-    resources.check_installed(plan.options)
-    if not resume:
-        journal = Journal(_new_folder(storage_path, plan))
+        plan = new_plan(model, Config(model, dataset, config_file_list, config_dict, argv), space, checked)
+        check_installed(plan.options)
+        journal = Journal(new_folder(storage_path, plan.name, plan.config.dataset))
     try:
-        _run(plan, journal, bool(resume))
+        run(plan, journal, bool(resume))
         return results.finish(plan, journal)
-    except (KeyboardInterrupt, SigtermReceived) as end:
-        raise type(end)(*[journal.folder] if journal.begun() else []) from end
+    except (KeyboardInterrupt, SigtermReceived) as request:
+        raise type(request)(*[journal.folder] if journal.is_started() else []) from request
 
 
-def _new_folder(storage_path: str, plan: Plan) -> str:
-    """The path of a folder that is not there yet."""
-    if not isinstance(storage_path, (str, os.PathLike)) or not os.fspath(storage_path):
-        raise InputError(f"storage_path is {storage_path!r}; it should be the name of a folder.")
-    above = writable_dir(os.fspath(storage_path), "the search")
-    stem = os.path.join(above, f"{plan.name}-{plan.config.dataset}-{datetime.now():%Y%m%d-%H%M%S}")
-    number, folder = 1, stem
-    while os.path.exists(folder):
-        number += 1
-        folder = f"{stem}-{number}"
-    return folder
-
-
-def _find(resume: bool | str, storage_path: str, model: Any, dataset: str | None) -> str:
-    """The folder of the search to resume; `InputError` if there is none."""
+def _stored_search(resume: bool | str, storage_path: str, model: str | type | None, dataset: str | None) -> Journal:
     if not isinstance(resume, bool):
-        return absolute(os.fspath(resume), "resume")
-    above = Path(absolute(storage_path, "storage_path"))
-    found = []
-    for file in above.glob(f"*/{REQUEST}"):
-        try:
-            request = Journal(str(file.parent)).request()
-        except InputError:  # whoever wants that one names it
-            continue
-        wanted = {"model": model and name_of(model), "dataset": dataset}
-        if all(value is None or request[key] == value for key, value in wanted.items()):
-            found.append(file.parent)
-    if not found:
-        what = " on ".join(str(getattr(one, "__name__", one)) for one in (model, dataset) if one is not None)
-        raise InputError(f"there is no search{f' of {what}' if what else ''} to resume in {above}; name its folder.")
-    return str(max(found, key=lambda folder: (folder / REQUEST).stat().st_mtime))
+        return Journal(absolute(os.fspath(resume), "resume"))
+    return Journal(newest_folder(storage_path, None if model is None else name_of(model), dataset))
+
+
+def check_installed(options: SearchOptions) -> None:
+    """Check that Ray and the package of `search_alg` are installed; `InputError` names the command to install them."""
+    command = f'run: pip install "ray[tune]>={OLDEST_RAY}"'
+    if importlib.util.find_spec("ray") is None:
+        raise InputError(f"the search needs Ray, which is not installed; {command}")
+    import ray
+
+    if [int(part) for part in ray.__version__.split(".")[:2]] < [int(part) for part in OLDEST_RAY.split(".")]:
+        raise InputError(f"the search needs Ray {OLDEST_RAY} or later, not {ray.__version__}; {command}")
+    package = options.search_alg
+    if package != "random" and importlib.util.find_spec(package) is None:
+        raise InputError(f"search_alg is {package}, a package that is not installed; run: pip install {package}")
+    try:
+        importlib.import_module("ray.tune")
+    except ImportError as error:
+        reason = str(error).strip().splitlines()[0]
+        raise InputError(f"Ray Tune cannot be imported ({reason}); {command}") from error
 
 
 # ---------------------------------------------------------------------- running
 
 
-def _run(plan: Plan, journal: Journal, resume: bool) -> None:
+def run(plan: Plan, journal: Journal, resume: bool) -> None:
     """Run the trials that have not ended yet."""
     import ray
-    from ray import cloudpickle, tune
 
-    ended = journal.records()
-    left = remaining(plan, ended)
-    if resume and not left.count:
-        print(f"all {len(ended)} trials of the search in {journal.folder} have ended", flush=True)
+    from recbole_ext.tuning.backend.cluster import running_ray, start_checkpoint_store
+
+    records = journal.records()
+    remaining = remaining_trials(plan, records)
+    if resume and not remaining.count:
+        print(f"all {len(records)} trials of the search in {journal.folder} have ended", flush=True)
         return
-    size = len(cloudpickle.dumps(plan.data))
-    with (
-        resources.running(plan.options, plan.config, size) as each,
-        scratch_folder() as scratch,
-    ):
-        if not resume:
-            journal.begin(plan.to_dict())
-        so_far = f"; {counted(len(ended), 'trial')} ended, {left.count} left" if resume else ""
-        print(f"{'resuming' if resume else 'starting'} the search in {journal.folder}{so_far}", flush=True)
-        keys = {key: value for key, value in plan.keys.items() if key not in ("gpu_id", "use_gpu")}
-        keys["use_gpu"] = "GPU" in each
-        request = Request(
-            plan.model, plan.config.dataset, keys, max(1, int(each["CPU"])), registered(plan.config["metrics"])
-        )
-        epochs, budget = plan.config["epochs"], plan.options.time_budget
-        total = len(ended) + left.count
-        rows = Rows(total, plan.config["valid_metric"], plan.mode == "max", epochs, plan.space)
-        watch = progress(journal.folder, rows, plan.options.keep_checkpoints, budget)
-        if plan.points is not None:
-            searcher = listed(left.setups, plan.mode)
+    data_bytes = len(ray.cloudpickle.dumps(plan.data))
+    with running_ray(plan.options, plan.config, data_bytes) as resources, scratch_folder() as scratch:
+        if resume:
+            so_far = f"{counted(len(records), 'trial')} ended, {remaining.count} left"
+            print(f"resuming the search in {journal.folder}; {so_far}", flush=True)
         else:
-            searcher = adaptive(plan, left, journal.path(f"{plan.options.search_alg}.state"))
-        keeper = start_keeper(journal.folder)
-        trainable = tune.with_parameters(run_trial, request=request, data=plan.data, keeper=keeper)
-        tuner = tune.Tuner(
-            tune.with_resources(trainable, each),
-            tune_config=tune.TuneConfig(
-                num_samples=left.count, search_alg=searcher,
-                scheduler=scheduler(plan.options, epochs, plan.mode, left.ended),
-                max_concurrent_trials=plan.options.max_concurrent, time_budget_s=budget, reuse_actors=True,
-            ),
-            run_config=tune.RunConfig(
-                name="ray", storage_path=scratch, verbose=0, callbacks=[watch],
-                failure_config=tune.FailureConfig(max_failures=LOST_MACHINES),
-            ),
-        )  # fmt: skip
-        level = getLogger("ray").level
-        getLogger("ray").setLevel("CRITICAL")  # the journal has what fails, and why
+            journal.start(plan.to_dict())
+            print(f"starting the search in {journal.folder}", flush=True)
+        checkpoint_store = start_checkpoint_store(journal.folder)
+        log_level = getLogger("ray").level
+        getLogger("ray").setLevel("CRITICAL")  # the journal has the failures and their reasons
         try:
-            tuner.fit()
+            make_tuner(plan, journal, remaining, resources, checkpoint_store, scratch).fit()
         finally:
-            getLogger("ray").setLevel(level)
-            ray.kill(keeper)  # where Ray was there before the search, it would stay
+            getLogger("ray").setLevel(log_level)
+            ray.kill(checkpoint_store)  # it would stay in a Ray that was running before the search
+
+
+def make_tuner(
+    plan: Plan,
+    journal: Journal,
+    remaining: RemainingTrials,
+    resources: dict[str, float],
+    checkpoint_store: Any,
+    scratch: str,
+) -> Any:
+    """Ray's `Tuner` of a search.
+
+    Args:
+        plan: of the search.
+        journal: its folder.
+        remaining: the trials to run.
+        resources: CPUs and GPUs of a trial.
+        checkpoint_store: handle of the `CheckpointStore`.
+        scratch: folder for Ray's files, which are not needed after the search.
+    """
+    from ray import tune
+
+    from recbole_ext.tuning.backend.algorithms import make_scheduler, make_searcher
+    from recbole_ext.tuning.backend.progress import SearchCallback, TrialTable
+
+    options, config = plan.options, plan.config
+    keys = {key: value for key, value in plan.keys.items() if key != "gpu_id"} | {"use_gpu": "GPU" in resources}
+    threads = max(1, int(resources["CPU"]))
+    setup = TrialSetup(plan.model, config.dataset, keys, threads, registered(config["metrics"]))
+    trainable = tune.with_parameters(run_trial, setup=setup, data=plan.data, checkpoint_store=checkpoint_store)
+    total = len(journal.records()) + remaining.count
+    table = TrialTable(total, config["valid_metric"], plan.mode == "max", config["epochs"], plan.space)
+    progress = SearchCallback(journal.folder, table, options.keep_checkpoints, options.time_budget)
+    if plan.points is not None:  # all trials are known: Ray's own grid search runs them in order
+        searcher, num_samples, param_space = None, 1, {"trial": tune.grid_search(remaining.pending)}
+    else:
+        searcher = make_searcher(plan, remaining, journal.path(f"{options.search_alg}.state"))
+        num_samples, param_space = remaining.count, {}
+    return tune.Tuner(
+        tune.with_resources(trainable, resources),
+        param_space=param_space,
+        tune_config=tune.TuneConfig(
+            num_samples=num_samples,
+            search_alg=searcher,
+            scheduler=make_scheduler(options, config["epochs"], plan.mode, remaining.ended),
+            max_concurrent_trials=options.max_concurrent,
+            time_budget_s=options.time_budget,
+            reuse_actors=True,
+        ),
+        run_config=tune.RunConfig(
+            name="ray",
+            storage_path=scratch,
+            verbose=0,
+            callbacks=[progress],
+            failure_config=tune.FailureConfig(max_failures=MAX_FAILURES),
+        ),
+    )

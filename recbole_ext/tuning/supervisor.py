@@ -1,7 +1,7 @@
-"""The command `tune` in a process of its own, watched by one that never loads Ray.
+"""Runs the command `tune` in a child process. The parent process never loads Ray.
 
-Ray's C++ code can crash, hang or drop a signal when a process is interrupted while Ray starts or shuts down. The
-watching process turns each of these into an orderly end: the right exit status within seconds, and no process left.
+Ray's C++ code can crash, hang or lose a signal when a process is interrupted while Ray starts or shuts down. The parent
+handles these cases: the command ends within seconds, with the right exit status, and leaves no process behind.
 """
 
 import multiprocessing
@@ -22,36 +22,36 @@ import psutil
 from recbole_ext.utils.atomic_write import is_alive
 from recbole_ext.utils.signals import REQUESTS, SigtermReceived, graceful_signals
 
-GRACE = 5.0  # seconds from a request to end until the search is killed; records of trials are on the disk at any time
+GRACE = 5.0  # seconds between a signal and the kill of the search; no result is lost, since the journal is on the disk
 Command = Callable[[Sequence[str]], int]
 SIGNALS = {getattr(signal, name) for name in REQUESTS}
 
 
 def supervised(command: Command, argv: Sequence[str]) -> int:
-    """Run a command in a new process and return its exit status.
+    """Run a command in a child process and return its exit status.
 
     Args:
-        command: a function that `multiprocessing` can import; it receives `argv` and returns an exit status.
+        command: a function that `multiprocessing` can import; it takes `argv` and returns an exit status.
         argv: arguments of the command line.
 
     Returns:
-        the status of the command; 130 after SIGINT, 143 after SIGTERM, 1 if the process crashed.
+        the exit status of the command; 130 after SIGINT, 143 after SIGTERM, 1 if the process crashed.
     """
     process = multiprocessing.get_context("spawn").Process(target=_run, args=(command, list(argv)))
     try:
         with graceful_signals():
             try:
-                with _blocked_signals(), _quiet_tracker():  # the new process starts with the signals blocked, too
+                with _blocked_signals(), _quiet_tracker():  # the child inherits the blocked signals
                     process.start()
                 process.join()
             except (KeyboardInterrupt, SigtermReceived) as request:
-                return _end(process, request)
+                return _stop(process, request)
     finally:
         remove_abandoned()
     status = process.exitcode
     if status is None or status < 0:
         print(
-            f"recbole-ext: failed while running: the process of the search was ended by signal {-(status or 0)}; "
+            f"recbole-ext: failed while running: signal {-(status or 0)} has ended the process of the search; "
             f"continue with --resume",
             file=sys.stderr,
         )
@@ -59,37 +59,37 @@ def supervised(command: Command, argv: Sequence[str]) -> int:
     return status
 
 
-def _end(process: BaseProcess, request: BaseException) -> int:
-    """Pass a request to end on, wait for a few seconds, and kill what is left. Returns the exit status."""
+def _stop(process: BaseProcess, request: BaseException) -> int:
+    """Forward the signal, wait a few seconds, and kill all processes that are left. Returns the exit status."""
     number, word, status = signal.SIGINT, "interrupted", 130
     if isinstance(request, SigtermReceived):
         number, word, status = signal.SIGTERM, "terminated", 143
-    family: list[psutil.Process] = []
+    descendants: list[psutil.Process] = []
     if process.pid is not None:
         try:
             search = psutil.Process(process.pid)
-            family = search.children(recursive=True)
+            descendants = search.children(recursive=True)
             search.send_signal(number)
             process.join(GRACE)
-            family += search.children(recursive=True)
-        except psutil.NoSuchProcess:  # it has ended by itself
+            descendants += search.children(recursive=True)
+        except psutil.NoSuchProcess:  # it has already ended
             pass
-        except (KeyboardInterrupt, SigtermReceived):  # asked a second time
+        except (KeyboardInterrupt, SigtermReceived):  # a second signal
             pass
         with _blocked_signals():
             process.kill()
             process.join()
-            for member in family:
+            for descendant in descendants:
                 with suppress(psutil.NoSuchProcess):
-                    member.kill()
-    if process.exitcode != status:  # otherwise it has said so itself
-        print(f"recbole-ext: {word}; if the search had begun, tune --resume continues it", file=sys.stderr)
+                    descendant.kill()
+    if process.exitcode != status:  # otherwise it has printed its own message
+        print(f"recbole-ext: {word}; if the search had started, tune --resume continues it", file=sys.stderr)
     return status
 
 
 @contextmanager
 def _blocked_signals() -> Iterator[None]:
-    """Hold SIGINT and SIGTERM back, for this process and for one that starts meanwhile."""
+    """Block SIGINT and SIGTERM in this process and in a process that starts in this block."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         yield
@@ -99,7 +99,7 @@ def _blocked_signals() -> Iterator[None]:
 
 @contextmanager
 def _quiet_tracker() -> Iterator[None]:
-    """Keep Python's resource tracker, which starts here, from warning of semaphores that an interrupted search left."""
+    """Python's resource tracker, which starts here, shall not warn about semaphores of an interrupted search."""
     before = os.environ.get("PYTHONWARNINGS")
     os.environ["PYTHONWARNINGS"] = ",".join(filter(None, [before, "ignore:resource_tracker"]))
     try:
@@ -111,11 +111,11 @@ def _quiet_tracker() -> Iterator[None]:
 
 
 def _run(command: Command, argv: Sequence[str]) -> None:
-    """What the new process does. It ends without the destructors of Ray's C++ code, which can crash."""
-    os.setsid()  # Ctrl-C in a terminal reaches the watching process alone, which passes it on
+    """Run the command in the child. It exits without the destructors of Ray's C++ code, which can crash."""
+    os.setsid()  # Ctrl-C in a terminal reaches only the parent, which forwards it
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # until the command sets its own handler: no traceback
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback before the command sets its own handler
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     status = command(argv)
     sys.stdout.flush()
@@ -135,14 +135,14 @@ PREFIX = "recbole-ext-tune-"
 
 @contextmanager
 def scratch_folder() -> Iterator[str]:
-    """A folder that is removed at the end. One that a killed process left is removed by the next search."""
+    """A temporary folder. If the process is killed, the next search removes it."""
     remove_abandoned()
     with tempfile.TemporaryDirectory(prefix=f"{PREFIX}{os.getpid()}-") as folder:
         yield folder
 
 
 def remove_abandoned() -> None:
-    """Remove the folders of processes that no longer exist."""
+    """Remove the temporary folders of processes that no longer exist."""
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*-*"):
         process = folder.name.removeprefix(PREFIX).partition("-")[0]
         if not is_alive(process):

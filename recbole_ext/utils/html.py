@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
 
 from recbole_ext.utils.literals import to_builtin
 
@@ -58,22 +57,6 @@ def render(template: str, title: str, figures: dict[str, Figure], **values: Any)
     return TEMPLATES.get_template(template).render(
         title=title, figures=figures, colours=COLOURS, plotly=get_plotlyjs(), **values
     )
-
-
-def document(title: str, parts: list[str], figures: dict[str, Figure]) -> str:
-    """A page from HTML that is complete already."""
-    body = Markup("\n").join(map(Markup, parts))
-    return render("utils/templates/document.html", title, figures, body=body)
-
-
-def section(name: str, heading: str, explained: str) -> str:
-    """A heading, text, and the element for a figure."""
-    return f'<h2>{text(heading)}</h2><p>{text(explained)}</p><div class="wide"><div id="{name}"></div></div>'
-
-
-def text(value: Any) -> str:
-    """Escaped text for HTML."""
-    return html.escape(str(value))
 
 
 def label(value: Any, longest: int | None = None) -> str:

@@ -297,7 +297,7 @@ def test_a_split_at_dates_is_stored_resumed_and_loaded(no_waiting, write_events,
 
 
 def test_a_search_splits_at_dates(write_events):
-    from recbole_ext.tuning.backend.shared_data import SharedData
+    from recbole_ext.tuning.trial import SharedData
 
     config = Config(
         "MEANTIME", "toy", None,

@@ -169,7 +169,7 @@ def test_a_metric_of_ones_own_chooses_the_epoch_and_is_not_needed_to_serve(run):
 
 def test_a_search_tells_its_trials(monkeypatch, make_config):
     from recbole_ext.config import metrics
-    from recbole_ext.tuning.trial import Request, train
+    from recbole_ext.tuning.trial import TrialSetup, train
 
     config = make_config(metrics=["HalfHit"], valid_metric="HalfHit@5")
     classes = metrics.registered(config["metrics"])
@@ -177,7 +177,7 @@ def test_a_search_tells_its_trials(monkeypatch, make_config):
     told = []
     monkeypatch.setattr("recbole_ext.tuning.trial.register_metric", lambda metric: told.append(metric) or 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        train({}, Request("MEANTIME", "toy", {}, 1, classes), None, ".", print, print)
+        train({}, TrialSetup("MEANTIME", "toy", {}, 1, classes), None, ".", print, print)
     assert told == [HalfHit]
 
 

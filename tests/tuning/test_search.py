@@ -9,13 +9,14 @@ import yaml
 
 from recbole_ext import InputError, SearchError, load_data_and_model, run_recbole, search
 from recbole_ext.cli.entry import main
-from recbole_ext.tuning.backend import cluster as resources
-from recbole_ext.tuning.backend.cluster import of_a_trial
-from recbole_ext.tuning.backend.schedulers import grace_period, scheduler
-from recbole_ext.tuning.journal import CUT_SHORT, Journal
-from recbole_ext.tuning.options import Options
+from recbole_ext.tuning.journal import OUT_OF_TIME, Journal
+from recbole_ext.tuning.options import SearchOptions
 
 ray = pytest.importorskip("ray", minversion="2.45")
+from recbole_ext.tuning.backend import cluster as ray_cluster  # noqa: E402
+from recbole_ext.tuning.backend.algorithms import grace_period, make_scheduler  # noqa: E402
+from recbole_ext.tuning.backend.cluster import trial_resources  # noqa: E402
+
 pytestmark = pytest.mark.usefixtures("no_waiting")
 SMALL = {
     "epochs": 3, "train_batch_size": 16, "show_progress": False, "state": "warning", "MAX_ITEM_LIST_LENGTH": 8,
@@ -28,7 +29,7 @@ def cluster():
     """Ray, started once for all searches in this process."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_worker_niceness", "0")  # on a busy machine nothing would move
-        resources.start(ray, num_cpus=2, include_dashboard=False, object_store_memory=2**27, log_to_driver=False)
+        ray_cluster.start_ray(num_cpus=2, include_dashboard=False, object_store_memory=2**27, log_to_driver=False)
         yield
         ray.shutdown()
 
@@ -105,7 +106,7 @@ def test_points_are_possible_and_a_resumption_goes_on_with_what_is_missing(clust
     assert (16, 1) not in chosen  # three heads do not divide 16
     journal = Journal(found["folder"])
     lines = [json.loads(line) for line in Path(journal.path("trials.jsonl")).read_text().splitlines()]
-    lines[1] |= {"status": "stopped", "reason": CUT_SHORT}
+    lines[1] |= {"status": "stopped", "reason": OUT_OF_TIME}
     Path(journal.path("trials.jsonl")).write_text("".join(json.dumps(line) + "\n" for line in lines[:2]))
     again = search("MEANTIME", resume=found["folder"], argv=[])["trials"]
     assert again[:2] == lines[:2]
@@ -118,13 +119,13 @@ def test_points_are_possible_and_a_resumption_goes_on_with_what_is_missing(clust
 
 def test_an_interruption_names_the_folder_and_keys_given_again_are_compared(cluster, toy, monkeypatch, capsys):
     def interrupt(plan, journal, resume):
-        journal.begin(plan.to_dict())
+        journal.start(plan.to_dict())
         raise KeyboardInterrupt
 
     words = [f"--{key}={value}" for key, value in toy.items()]
     Path("own.yaml").write_text(yaml.safe_dump({"learning_rate": {"grid": [1e-3]}}))
     with monkeypatch.context() as patch:
-        patch.setattr("recbole_ext.tuning.run_search._run", interrupt)
+        patch.setattr("recbole_ext.tuning.run_search.run", interrupt)
         assert main(["tune", "--model=MEANTIME", "--dataset=toy", "--space=own.yaml", *words]) == 130
     (folder,) = Path("tune_results").resolve().iterdir()
     assert capsys.readouterr().err == f"recbole-ext: interrupted; go on with --resume={folder}\n"
@@ -168,20 +169,20 @@ def test_a_request_that_cannot_be_carried_out_leaves_nothing_behind(toy, more, m
 def test_what_a_trial_takes_has_to_fit_one_machine():
     with_gpu, without = {"use_gpu": True}, {"use_gpu": False}
     machines = [{"CPU": 4.0}, {"CPU": 2.0, "GPU": 1.0}]
-    assert of_a_trial(Options(), with_gpu, machines) == {"CPU": 1, "GPU": 1}
-    assert of_a_trial(Options(), without, machines) == {"CPU": 1}
-    assert of_a_trial(Options(gpus_per_trial=0.25), with_gpu, machines) == {"CPU": 1, "GPU": 0.25}
-    assert of_a_trial(Options(gpus_per_trial=0), with_gpu, machines) == {"CPU": 1}
+    assert trial_resources(SearchOptions(), with_gpu, machines) == {"CPU": 1, "GPU": 1}
+    assert trial_resources(SearchOptions(), without, machines) == {"CPU": 1}
+    assert trial_resources(SearchOptions(gpus_per_trial=0.25), with_gpu, machines) == {"CPU": 1, "GPU": 0.25}
+    assert trial_resources(SearchOptions(gpus_per_trial=0), with_gpu, machines) == {"CPU": 1}
     for options, message in [
-        (Options(cpus_per_trial=5), "cpus_per_trial is 5, but the largest of 2 machines has 4 CPUs"),
-        (Options(gpus_per_trial=2), "gpus_per_trial is 2, but the largest of 2 machines has 1 GPUs"),
-        (Options(cpus_per_trial=4, gpus_per_trial=1), "no machine has 4 CPUs and 1 GPUs together"),
+        (SearchOptions(cpus_per_trial=5), "cpus_per_trial is 5, but the largest of 2 machines has 4 CPUs"),
+        (SearchOptions(gpus_per_trial=2), "gpus_per_trial is 2, but the largest of 2 machines has 1 GPUs"),
+        (SearchOptions(cpus_per_trial=4, gpus_per_trial=1), "no machine has 4 CPUs and 1 GPUs together"),
     ]:
         with pytest.raises(InputError, match=message):
-            of_a_trial(options, with_gpu, machines)
+            trial_resources(options, with_gpu, machines)
 
 
-def test_ray_is_started_again_where_a_busy_machine_was_too_slow():
+def test_starting_ray_is_tried_again_on_a_busy_machine(monkeypatch):
     class Slow:
         starts, ends = 0, 0
 
@@ -194,19 +195,20 @@ def test_ray_is_started_again_where_a_busy_machine_was_too_slow():
             self.ends += 1
 
     slow = Slow()
-    resources.start(slow)
+    monkeypatch.setattr(ray_cluster, "ray", slow)
+    ray_cluster.start_ray()
     assert (slow.starts, slow.ends) == (3, 2)
     slow.starts = -10
     with pytest.raises(Exception, match="timed out"):
-        resources.start(slow)
+        ray_cluster.start_ray()
 
 
 # ---------------------------------------------------------------- schedulers
 
 
 def test_a_grace_period_is_ten_epochs_or_a_fifth():
-    assert [grace_period(Options(), epochs) for epochs in (1, 3, 5, 20, 50, 150)] == [1, 1, 1, 4, 10, 10]
-    assert grace_period(Options(grace_period=7), 5) == 5
+    assert [grace_period(SearchOptions(), epochs) for epochs in (1, 3, 5, 20, 50, 150)] == [1, 1, 1, 4, 10, 10]
+    assert grace_period(SearchOptions(grace_period=7), 5) == 5
 
 
 @pytest.mark.parametrize("name", ["asha", "median"])
@@ -219,12 +221,12 @@ def test_a_resumed_scheduler_knows_what_ended_trials_reached(name):
         for n in range(1, 7)
     ]
     ended.append({"trial": 7, "status": "failed", "curve": []})
-    options = Options(scheduler=name, grace_period=2)
+    options = SearchOptions(scheduler=name, grace_period=2)
     for reached, decision in ((0.9, "CONTINUE"), (0.1, "STOP")):
-        chosen = scheduler(options, 9, "max", ended)
+        chosen = make_scheduler(options, 9, "max", ended)
         chosen.on_trial_add(None, Trial())
         assert chosen.on_trial_result(None, Trial(), {"epoch": 2, "best_score": reached}) == decision
-    assert scheduler(Options(scheduler="none"), 9, "max", ended) is None
+    assert make_scheduler(SearchOptions(scheduler="none"), 9, "max", ended) is None
 
 
 def test_a_search_error_has_a_name_of_its_own():

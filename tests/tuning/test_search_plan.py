@@ -9,12 +9,9 @@ import yaml
 from recbole.utils import init_seed
 
 from recbole_ext import Config, InputError, create_dataset, data_preparation
-from recbole_ext.tuning import run_search as driver
-from recbole_ext.tuning.backend import cluster as resources
-from recbole_ext.tuning.backend.searchers import adaptive
-from recbole_ext.tuning.journal import CUT_SHORT, Journal
-from recbole_ext.tuning.options import Options
-from recbole_ext.tuning.plan import new_plan, remaining, stored_plan
+from recbole_ext.tuning.journal import OUT_OF_TIME, Journal, newest_folder
+from recbole_ext.tuning.options import SearchOptions
+from recbole_ext.tuning.plan import new_plan, remaining_trials, stored_plan
 from recbole_ext.utils.signals import SigtermReceived
 
 RATE = {"learning_rate": {"choice": [0.001, 0.01]}}
@@ -38,10 +35,19 @@ def written(tmp_path):
 
     def write(plan):
         journal = Journal(str(tmp_path / "tune_results" / "search"))
-        journal.begin(plan.to_dict())
+        journal.start(plan.to_dict())
         return journal
 
     return write
+
+
+def searcher_of(algorithm):
+    """`make_searcher`, if Ray and the algorithm are installed."""
+    pytest.importorskip("ray", minversion="2.45")
+    pytest.importorskip(algorithm)
+    from recbole_ext.tuning.backend.algorithms import make_searcher
+
+    return make_searcher
 
 
 def events_of(part):
@@ -59,62 +65,68 @@ def test_a_random_split_is_that_of_every_run_with_the_seed_also_when_it_is_resum
 
 @pytest.mark.parametrize("algorithm", ["optuna", "hyperopt"])
 def test_the_point_to_begin_with_outlives_an_interruption(planned, written, algorithm, monkeypatch, tmp_path):
-    pytest.importorskip("ray", minversion="2.45")
-    pytest.importorskip(algorithm)
-    monkeypatch.setattr(resources, "check_installed", lambda options: None)
+    make_searcher = searcher_of(algorithm)
     Path("own.yaml").write_text("n_layers: 3\n")
     space = {"n_layers": {"randint": [1, 4]}}
     keys = {"data_path": str(tmp_path / "data"), "topk": [5], "valid_metric": "NDCG@5"}
     config = Config("MEANTIME", "toy", ["own.yaml"], keys, argv=[])
     plan = stored_plan(written(new_plan("MEANTIME", config, space, {"search_alg": algorithm})), None, None, {})
-    searcher = adaptive(plan, remaining(plan, []), str(tmp_path / "state"))
-    assert searcher.suggest("a") == {"number": 1, "keys": {"n_layers": 3}}
+    searcher = make_searcher(plan, remaining_trials(plan, []), str(tmp_path / "state"))
+    assert searcher.suggest("a") == {"trial": {"number": 1, "keys": {"n_layers": 3}}}
 
 
 @pytest.mark.parametrize("algorithm", ["optuna", "hyperopt"])
 def test_the_point_to_begin_with_is_proposed_once_where_its_trial_was_cut_short(planned, algorithm, tmp_path):
-    pytest.importorskip("ray", minversion="2.45")
-    pytest.importorskip(algorithm)
+    make_searcher = searcher_of(algorithm)
     plan = planned({"learning_rate": {"loguniform": [1e-4, 1e-1]}}, given={"search_alg": algorithm, "num_samples": 2})
-    cut_short = {"trial": 1, "keys": plan.first, "reason": CUT_SHORT}
-    left = remaining(plan, [cut_short])
-    searcher = adaptive(plan, left, str(tmp_path / "state"))  # no state: it is written when a trial ends by itself
+    cut_short = {"trial": 1, "keys": plan.first, "reason": OUT_OF_TIME}
+    left = remaining_trials(plan, [cut_short])
+    searcher = make_searcher(plan, left, str(tmp_path / "state"))  # no state: it is written when a trial ends by itself
     assert left.count == 2
-    assert searcher.suggest("a") == {"number": 2, "keys": {"learning_rate": 0.001}, "repeats": 1}
-    assert searcher.suggest("b")["keys"] != plan.first
+    assert searcher.suggest("a") == {"trial": {"number": 2, "keys": {"learning_rate": 0.001}, "repeats": 1}}
+    assert searcher.suggest("b")["trial"]["keys"] != plan.first
 
 
 @pytest.mark.parametrize("algorithm", ["optuna", "hyperopt"])
 def test_no_point_is_proposed_twice_and_a_damaged_state_is_said_and_left(planned, algorithm, tmp_path, capsys):
-    pytest.importorskip("ray", minversion="2.45")
-    pytest.importorskip(algorithm)
+    make_searcher = searcher_of(algorithm)
     plan = planned(RATE, given={"search_alg": algorithm})
     state = tmp_path / "state"
     for content in (b"", b"garbage", b"\x80\x05\x95\xff"):
         state.write_bytes(content)
-        searcher = adaptive(plan, remaining(plan, []), str(state))
+        searcher = make_searcher(plan, remaining_trials(plan, []), str(state))
         assert f"{state} cannot be read" in capsys.readouterr().out
         found = [searcher.suggest(name) for name in "abc"]
-        assert sorted(one["keys"]["learning_rate"] for one in found[:2]) == [0.001, 0.01]
+        assert sorted(one["trial"]["keys"]["learning_rate"] for one in found[:2]) == [0.001, 0.01]
         assert found[2] == type(searcher).FINISHED
     searcher.on_trial_complete("a", {"best_score": 0.5})
-    assert not adaptive(plan, remaining(plan, []), str(state)).names  # it is whole again
+    assert not make_searcher(plan, remaining_trials(plan, []), str(state)).names  # it is whole again
     assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize("algorithm", ["optuna", "hyperopt"])
 def test_a_default_with_many_digits_is_the_first_point_unrounded(planned, algorithm, tmp_path):
-    pytest.importorskip("ray", minversion="2.45")
-    pytest.importorskip(algorithm)
+    make_searcher = searcher_of(algorithm)
     Path("own.yaml").write_text("learning_rate: 0.0012345678901\nweight_decay: 1.23456789e-5\n")
     space = {"learning_rate": {"loguniform": [1e-4, 1e-1]}, "weight_decay": {"uniform": [0, 1e-3]}}
     keys = {"data_path": str(tmp_path / "data"), "topk": [5], "valid_metric": "NDCG@5"}
     config = Config("MEANTIME", "toy", ["own.yaml"], keys, argv=[])
     plan = new_plan("MEANTIME", config, space, {"search_alg": algorithm})
-    searcher = adaptive(plan, remaining(plan, []), str(tmp_path / "state"))
-    assert searcher.suggest("a")["keys"] == {"learning_rate": 0.0012345678901, "weight_decay": 1.23456789e-5}
-    second = searcher.suggest("b")["keys"]["learning_rate"]
+    searcher = make_searcher(plan, remaining_trials(plan, []), str(tmp_path / "state"))
+    assert searcher.suggest("a")["trial"]["keys"] == {"learning_rate": 0.0012345678901, "weight_decay": 1.23456789e-5}
+    second = searcher.suggest("b")["trial"]["keys"]["learning_rate"]
     assert second == float(f"{second:.6g}")
+
+
+def test_proposals_have_the_index_of_a_discrete_value_and_rounded_numbers(planned):
+    pytest.importorskip("ray", minversion="2.45")
+    from recbole_ext.tuning.backend.algorithms import decode, encode
+
+    space = {"mlp_hidden_size": {"choice": [[8], [16, 8]]}, "learning_rate": {"uniform": [0.1, 0.2]}}
+    space = planned(space, "BST").space
+    point = decode(space, {"mlp_hidden_size": 1, "learning_rate": 0.123456789})
+    assert point == {"mlp_hidden_size": [16, 8], "learning_rate": 0.123457}
+    assert encode(space, point) == {"mlp_hidden_size": 1, "learning_rate": 0.123457}
 
 
 def test_what_the_data_refuse_is_known_before_a_trial(planned):
@@ -131,30 +143,31 @@ def test_a_grid_is_not_left_to_an_algorithm(planned):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        ({"options": None}, "has options: None, which a search does not write"),
-        ({"space": []}, r"has space: \[\], which a search does not write"),
-        ({"points": 5}, "has points: 5, which a search does not write"),
-        ({"options": {"colour": 1}}, "has the option 'colour', which is unknown"),
+        ({"options": None}, "has an invalid options: None; start a new search"),
+        ({"space": []}, r"has an invalid space: \[\]; start a new search"),
+        ({"points": 5}, "has an invalid points: 5; start a new search"),
+        ({"options": {"colour": 1}}, "has the unknown option 'colour'; start a new search"),
     ],
 )
 def test_a_damaged_request_is_refused_and_hides_no_other(planned, written, damage, message, tmp_path):
     journal = written(planned(RATE))
     whole = journal.request()
     other = Journal(str(tmp_path / "tune_results" / "other"))
-    other.begin({**whole, **damage})
+    other.start({**whole, **damage})
     with pytest.raises(InputError, match=message) as caught:
         stored_plan(other, None, None, {})
     assert "search.yaml" in str(caught.value)
     if damage.keys() != {"options"} or damage["options"] is None:
-        assert driver._find(True, "tune_results", None, None) == journal.folder
+        assert newest_folder("tune_results", None, None) == journal.folder
     text = yaml.safe_dump({key: value for key, value in whole.items() if key != "points"})
     Path(other.path("search.yaml")).write_text(text)
-    with pytest.raises(InputError, match="has no 'points'; start the search anew"):
+    with pytest.raises(InputError, match="has no 'points'; start a new search"):
         other.request()
 
 
 def test_sigterm_is_answered_while_ray_starts_and_after_it_has_ended(monkeypatch):
-    ray = pytest.importorskip("ray")
+    ray = pytest.importorskip("ray", minversion="2.45")
+    from recbole_ext.tuning.backend import cluster
 
     def stopped(*_, **__):
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # as Ray does
@@ -177,12 +190,12 @@ def test_sigterm_is_answered_while_ray_starts_and_after_it_has_ended(monkeypatch
     try:
         ends = [
             (stopped, pytest.raises(SigtermReceived)),
-            (failed, pytest.raises(InputError, match="Ray: nobody there")),
+            (failed, pytest.raises(InputError, match="Ray cannot be started: nobody there")),
             (started, contextlib.nullcontext()),
         ]
         for start, expected in ends:
-            monkeypatch.setattr(resources, "start", start)
-            with expected, resources.running(Options(), {"use_gpu": False}, 0):
+            monkeypatch.setattr(cluster, "start_ray", start)
+            with expected, cluster.running_ray(SearchOptions(), {"use_gpu": False}, 0):
                 assert signal.getsignal(signal.SIGTERM) is ours
             assert signal.getsignal(signal.SIGTERM) is ours
     finally:

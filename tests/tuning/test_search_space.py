@@ -9,12 +9,9 @@ import pytest
 
 from recbole_ext import MODELS, Config
 from recbole_ext.errors import InputError
-from recbole_ext.tuning import space as hyper_test
-from recbole_ext.tuning.backend.searchers import decode, place
-from recbole_ext.tuning.options import Options, read_options
-from recbole_ext.tuning.plan import WhyNot
-from recbole_ext.tuning.points import check_values, default_samples, defaults, points
-from recbole_ext.tuning.space import check_space, read_space
+from recbole_ext.tuning.options import SearchOptions, read_options
+from recbole_ext.tuning.points import InvalidReason, check_values, default_point, default_samples, random_points
+from recbole_ext.tuning.space import check_space, read_hyper_test, read_space
 
 
 @pytest.fixture
@@ -35,7 +32,7 @@ def possible(point):
 
 
 @pytest.mark.parametrize(
-    ("entry", "members"),
+    ("entry", "choices"),
     [
         ({"choice": [16, 32, 64]}, (16, 32, 64)),
         ({"grid": [64, 16]}, (64, 16)),
@@ -45,25 +42,25 @@ def possible(point):
         ({"quniform": [15, 50, 20]}, (20, 40)),
     ],
 )
-def test_values_that_can_be_counted_are(space, entry, members):
-    domain = space({"hidden_size": entry})["hidden_size"]
-    assert domain.members == members
-    drawn = {domain.sample(np.random.default_rng(seed)) for seed in range(100)}
-    assert drawn == set(members)
+def test_values_that_can_be_counted_are(space, entry, choices):
+    distribution = space({"hidden_size": entry})["hidden_size"]
+    assert distribution.choices == choices
+    drawn = {distribution.sample(np.random.default_rng(seed)) for seed in range(100)}
+    assert drawn == set(choices)
     assert all(isinstance(value, int) for value in drawn)
 
 
 def test_multiples_are_what_a_person_would_write(space):
-    domain = space({"hidden_dropout_prob": {"quniform": [0.1, 0.5, 0.1]}})["hidden_dropout_prob"]
-    assert domain.members == (0.1, 0.2, 0.3, 0.4, 0.5)
+    distribution = space({"hidden_dropout_prob": {"quniform": [0.1, 0.5, 0.1]}})["hidden_dropout_prob"]
+    assert distribution.choices == (0.1, 0.2, 0.3, 0.4, 0.5)
 
 
 @pytest.mark.parametrize(("way", "middle"), [("uniform", 0.0505), ("loguniform", 0.01)])
 def test_ranges_are_drawn_from_their_whole_width(space, way, middle):
-    domain = space({"learning_rate": {way: [1e-3, 1e-1]}})["learning_rate"]
+    distribution = space({"learning_rate": {way: [1e-3, 1e-1]}})["learning_rate"]
     generator = np.random.default_rng(0)
-    drawn = [domain.sample(generator) for _ in range(2000)]
-    assert domain.members is None
+    drawn = [distribution.sample(generator) for _ in range(2000)]
+    assert distribution.choices is None
     assert 1e-3 <= min(drawn) < 1.2e-3 * (40 if way == "uniform" else 1)
     assert 0.09 < max(drawn) <= 0.1
     assert np.median(drawn) == pytest.approx(middle, rel=0.2)
@@ -72,7 +69,7 @@ def test_ranges_are_drawn_from_their_whole_width(space, way, middle):
 @pytest.mark.parametrize(
     ("entries", "message"),
     [
-        ({}, "the search space is empty; it should hold lines such as"),
+        ({}, "the search space is empty; it should contain lines such as"),
         (
             {"n_layer": {"choice": [1]}},
             "'n_layer' is not read by MEANTIME; its key for the number of layers is n_layers.",
@@ -84,20 +81,20 @@ def test_ranges_are_drawn_from_their_whole_width(space, way, middle):
         ({"n_layers": {"normal": [1, 2]}}, "it should be one of choice, grid, uniform"),
         ({"n_layers": {"choice": [1], "grid": [2]}}, "it should be one of choice, grid, uniform"),
         ({"hidden_size": {"uniform": [16, 64]}}, "key 'hidden_size' is 34.3344; it should be a whole number"),
-        ({"learning_rate": {"loguniform": [0, 1]}}, "two numbers above 0, the first below the second"),
-        ({"learning_rate": {"uniform": [2, 1]}}, "two numbers, the first below the second"),
+        ({"learning_rate": {"loguniform": [0, 1]}}, "two numbers with 0 < low < high"),
+        ({"learning_rate": {"uniform": [2, 1]}}, "two numbers with low < high"),
         ({"learning_rate": {"uniform": [0.1]}}, "'learning_rate' has uniform [0.1]"),
         ({"learning_rate": {"uniform": [0.1, math.inf]}}, "'learning_rate' has uniform"),
         (
             {"hidden_dropout_prob": {"uniform": [0.1, 1.5]}},
             "key 'hidden_dropout_prob' is 1.5; it should be",
         ),
-        ({"n_layers": {"randint": [1, 2.5]}}, "two whole numbers"),
-        ({"n_layers": {"randint": [True, 2]}}, "two whole numbers"),
+        ({"n_layers": {"randint": [1, 2.5]}}, "two integers"),
+        ({"n_layers": {"randint": [True, 2]}}, "two integers"),
         ({"hidden_size": {"quniform": [10, 15, 8]}}, "a multiple of q between low and high"),
-        ({"valid_metric": {"choice": ["MRR@10"]}}, "has 'valid_metric', which all trials share"),
-        ({"epochs": {"choice": [1, 2]}}, "has 'epochs', which all trials share"),
-        ({"exclude_history": {"choice": [True, False]}}, "has 'exclude_history', which all trials share"),
+        ({"valid_metric": {"choice": ["MRR@10"]}}, "has 'valid_metric', which must be equal in all trials"),
+        ({"epochs": {"choice": [1, 2]}}, "has 'epochs', which must be equal in all trials"),
+        ({"exclude_history": {"choice": [True, False]}}, "has 'exclude_history', which must be equal in all trials"),
         ({"device": {"choice": ["cpu"]}}, "key 'device' is not read by MEANTIME; write use_gpu or gpu_id."),
     ],
 )
@@ -111,7 +108,7 @@ def test_a_wrong_space_is_refused_in_one_sentence(space, entries, message):
 def test_keys_that_are_given_leave_the_space(space):
     entries = {"n_layers": {"choice": [1, 2]}, "learning_rate": {"loguniform": [1e-4, 1e-2]}}
     assert set(space(entries, n_layers=2)) == {"learning_rate"}
-    with pytest.raises(InputError, match="every key of the search space is given already"):
+    with pytest.raises(InputError, match="every key of the search space has a fixed value"):
         space({"n_layers": {"choice": [1, 2]}}, n_layers=2)
 
 
@@ -120,7 +117,7 @@ def test_every_value_of_the_space_in_the_documentation_is_possible(tmp_path):
     (example,) = re.findall("```yaml\n(.*?)```", text, re.DOTALL)
     (tmp_path / "own.yaml").write_text(example)
     domains = check_space(*read_space(tmp_path / "own.yaml", "MEANTIME"), Config("MEANTIME", "ml-100k", argv=[]))
-    assert {domain.way for domain in domains.values()} >= {
+    assert {distribution.kind for distribution in domains.values()} >= {
         "loguniform",
         "uniform",
         "quniform",
@@ -128,7 +125,7 @@ def test_every_value_of_the_space_in_the_documentation_is_possible(tmp_path):
         "choice",
         "grid",
     }
-    check_values(domains, "docs/search.md", WhyNot("MEANTIME", "ml-100k", {}), 0)
+    check_values(domains, "docs/search.md", InvalidReason("MEANTIME", "ml-100k", {}), 0)
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -136,10 +133,10 @@ def test_our_spaces_are_accepted_and_every_value_in_them_is_possible(model):
     config = Config(model, "ml-100k", argv=[])
     found, source = read_space(None, model)
     domains = check_space(found, source, config)
-    why_not = WhyNot(model, "ml-100k", {})
-    check_values(domains, source, why_not, 0)
-    first = defaults(domains, config)
-    drawn = points(domains, 5, why_not, 0, first)
+    invalid_reason = InvalidReason(model, "ml-100k", {})
+    check_values(domains, source, invalid_reason, 0)
+    first = default_point(domains, config)
+    drawn = random_points(domains, 5, invalid_reason, 0, first)
     assert len(drawn) == 5
     assert drawn[0] == first == {key: config[key] for key in domains}
     for point in drawn:
@@ -147,7 +144,7 @@ def test_our_spaces_are_accepted_and_every_value_in_them_is_possible(model):
 
 
 def test_models_without_a_space_of_ours_and_files_that_are_missing():
-    with pytest.raises(InputError, match="no search space of ours for SASRec; give one with --space=FILE"):
+    with pytest.raises(InputError, match="there is no default search space for SASRec; pass one with --space=FILE"):
         read_space(None, "SASRec")
     for name in ("none.yaml", "none.test"):
         with pytest.raises(InputError, match=f"search space {name} cannot be read: No such file"):
@@ -164,23 +161,23 @@ def test_recboles_file_has_the_meaning_that_recbole_gives_it(tmp_path):
         "hidden_dropout_prob uniform 0.1, 0.5\nMAX_ITEM_LIST_LENGTH quniform 20,100,10\n"
         "mlp_hidden_size choice ['[64, 64]','[128, 128]']\n"
     )
-    found = hyper_test.read(str(file))
+    found = read_hyper_test(str(file))
     assert found["learning_rate"]["loguniform"] == [math.exp(-8), 1.0]
     assert found["embedding_size"] == {"choice": [64, 96, 128]}
     assert found["hidden_dropout_prob"] == {"uniform": [0.1, 0.5]}
     assert found["MAX_ITEM_LIST_LENGTH"] == {"quniform": [20, 100, 10]}
     domains = check_space(*read_space(str(file), "BST"), Config("BST", "ml-100k", argv=[]))
-    assert domains["mlp_hidden_size"].members == ([64, 64], [128, 128])
+    assert domains["mlp_hidden_size"].choices == ([64, 64], [128, 128])
 
 
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("learning_rate loguniform", "line 1 is 'learning_rate loguniform'; it should be a key, a way and values"),
+        ("learning_rate loguniform", "line 1 is 'learning_rate loguniform'; it should be `key distribution values`"),
         ("learning_rate loguniform -8", "line 1: loguniform is '-8'; it should be 2 numbers"),
         ("learning_rate loguniform -8,x", "line 1: loguniform is '-8,x'; it should be 2 numbers"),
         ("learning_rate loguniform 0,9999", "its ends are exponents of e"),
-        ("learning_rate normal 0,1", "line 1: 'normal' is no way to search"),
+        ("learning_rate normal 0,1", "line 1: unknown distribution 'normal'"),
         ("n_layers choice 5", "line 1: choice is '5'; it should be a list"),
         ("n_layers choice __import__('os').getcwd()", "it should be a list"),
         ("n_layers choice [1]\nn_layers choice [2]", "line 2: key 'n_layers' appears twice"),
@@ -189,7 +186,7 @@ def test_recboles_file_has_the_meaning_that_recbole_gives_it(tmp_path):
 def test_a_wrong_line_is_named(tmp_path, line, message):
     (tmp_path / "hyper.test").write_text(line + "\n")
     with pytest.raises(InputError) as caught:
-        hyper_test.read("hyper.test")
+        read_hyper_test("hyper.test")
     assert message in str(caught.value)
 
 
@@ -198,9 +195,9 @@ def test_a_wrong_line_is_named(tmp_path, line, message):
 
 def test_points_are_the_same_for_the_same_seed_and_never_twice(space):
     domains = space({"n_layers": {"choice": [1, 2, 3]}, "hidden_size": {"choice": [16, 32]}})
-    drawn = points(domains, 5, possible, 1)
-    assert drawn == points(domains, 5, possible, 1) != points(domains, 5, possible, 2)
-    everything = points(domains, 100, possible, 1)
+    drawn = random_points(domains, 5, possible, 1)
+    assert drawn == random_points(domains, 5, possible, 1) != random_points(domains, 5, possible, 2)
+    everything = random_points(domains, 100, possible, 1)
     assert len({str(point) for point in everything}) == len(everything) == 6
 
 
@@ -208,10 +205,10 @@ def test_a_grid_is_gone_through_with_draws_for_each_of_its_points(space):
     grid = {"n_layers": {"grid": [1, 2]}, "hidden_size": {"grid": [16, 32, 64]}}
     domains = space(grid)
     assert default_samples(domains) == 1
-    assert len(points(domains, 1, possible, 0)) == 6
+    assert len(random_points(domains, 1, possible, 0)) == 6
     mixed = space({**grid, "learning_rate": {"loguniform": [1e-4, 1e-2]}})
     assert default_samples(mixed) == 20
-    drawn = points(mixed, 2, possible, 0)
+    drawn = random_points(mixed, 2, possible, 0)
     assert len(drawn) == 12
     assert len({point["learning_rate"] for point in drawn}) == 12
 
@@ -222,19 +219,18 @@ def test_points_begin_with_what_the_keys_are_without_a_search(space):
         "learning_rate": {"loguniform": [1e-4, 1e-2]}, "absolute_kernels": {"choice": [["day"], ["position", "day"]]},
         "n_layers": {"randint": [1, 3]},
     })  # fmt: skip
-    first = defaults(domains, config)
+    first = default_point(domains, config)
     assert first == {"learning_rate": 0.001, "absolute_kernels": ["position", "day"], "n_layers": 2}
-    drawn = points(domains, 4, possible, 0, first)
-    assert drawn == [first, *points(domains, 3, possible, 0)]
-    assert decode(domains, place(domains, first)) == first
+    drawn = random_points(domains, 4, possible, 0, first)
+    assert drawn == [first, *random_points(domains, 3, possible, 0)]
     grid = space({"n_layers": {"grid": [1, 2]}, "learning_rate": {"loguniform": [1e-4, 1e-2]}})
-    drawn = points(grid, 2, possible, 0, defaults(grid, config))
+    drawn = random_points(grid, 2, possible, 0, default_point(grid, config))
     assert drawn[2] == {"n_layers": 2, "learning_rate": 0.001}
     assert len(drawn) == 4
     # a point that the space does not have is not tried
     for entry in ({"choice": [16, 32]}, {"quniform": [10, 70, 10]}):
-        assert defaults(space({"hidden_size": entry}), config) is None
-    assert defaults(space({"learning_rate": {"uniform": [0.01, 0.1]}}), config) is None
+        assert default_point(space({"hidden_size": entry}), config) is None
+    assert default_point(space({"learning_rate": {"uniform": [0.01, 0.1]}}), config) is None
 
 
 def test_points_that_are_not_possible_are_left_out(space):
@@ -242,7 +238,7 @@ def test_points_that_are_not_possible_are_left_out(space):
         "hidden_size": {"choice": [16, 32, 48]}, "absolute_kernels": {"choice": [["day"], ["day", "position"]]},
         "relative_kernels": {"choice": [["sin"], ["sin", "log"]]},
     })  # fmt: skip
-    drawn = points(domains, 100, WhyNot("MEANTIME", "ml-100k", {}), 0)
+    drawn = random_points(domains, 100, InvalidReason("MEANTIME", "ml-100k", {}), 0)
     heads = [len(point["absolute_kernels"]) + len(point["relative_kernels"]) for point in drawn]
     assert len(drawn) == 8  # of 12: three heads divide 48 alone
     assert all(point["hidden_size"] % head == 0 for point, head in zip(drawn, heads, strict=True))
@@ -252,16 +248,10 @@ def test_a_value_that_is_never_possible_is_refused_with_the_reason(space):
     domains = space(
         {"hidden_size": {"choice": [16, 32]}, "absolute_kernels": {"choice": [["day", "position"], ["bogus"]]}}
     )
-    with pytest.raises(InputError, match=r"'absolute_kernels' is never possible as \['bogus'\]: .* names 'bogus'"):
-        check_values(domains, "the search space", WhyNot("MEANTIME", "ml-100k", {}), 0)
-    with pytest.raises(InputError, match="no combination of the search space is possible; the last one: no"):
-        points(domains, 3, lambda point: "no", 0)
-
-
-def test_proposals_of_an_algorithm_mean_places_in_the_list(space):
-    domains = space({"absolute_kernels": {"choice": [["day"], []]}, "learning_rate": {"uniform": [0.1, 0.2]}})
-    point = decode(domains, {"absolute_kernels": 1, "learning_rate": 0.123456789})
-    assert point == {"absolute_kernels": [], "learning_rate": 0.123457}
+    with pytest.raises(InputError, match=r"'absolute_kernels' is never valid as \['bogus'\]: .* names 'bogus'"):
+        check_values(domains, "the search space", InvalidReason("MEANTIME", "ml-100k", {}), 0)
+    with pytest.raises(InputError, match="no combination of the search space is valid; the last one: no"):
+        random_points(domains, 3, lambda point: "no", 0)
 
 
 # ---------------------------------------------------------------- options
@@ -269,7 +259,7 @@ def test_proposals_of_an_algorithm_mean_places_in_the_list(space):
 
 def test_options_are_read_from_texts():
     given = {"num_samples": "8", "scheduler": "None", "gpus_per_trial": "0.5", "address": "auto", "time_budget": None}
-    options = Options(**read_options(given))
+    options = SearchOptions(**read_options(given))
     assert (options.num_samples, options.scheduler, options.gpus_per_trial, options.address) == (8, "none", 0.5, "auto")
     for name, value in [("num_samples", 0), ("scheduler", "hyperband"), ("cpus_per_trial", "many"), ("search_alg", 1)]:
         with pytest.raises(InputError, match=f"key '{name}' is"):
@@ -278,7 +268,7 @@ def test_options_are_read_from_texts():
 
 def test_points_announces_the_check_of_a_large_grid(space, capsys):
     domains = space({"hidden_size": {"grid": list(range(4, 4 * 1002, 4))}})
-    assert len(points(domains, 1, possible, 0)) == 1001
+    assert len(random_points(domains, 1, possible, 0)) == 1001
     assert capsys.readouterr().out == "checking the 1,001 configurations of the grid\n"
-    points(space({"hidden_size": {"grid": [16, 32]}}), 1, possible, 0)
+    random_points(space({"hidden_size": {"grid": [16, 32]}}), 1, possible, 0)
     assert capsys.readouterr().out == ""

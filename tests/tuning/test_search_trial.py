@@ -8,8 +8,7 @@ import torch
 from recbole_ext import Config, load_data_and_model, run_recbole
 from recbole_ext.errors import InputError
 from recbole_ext.tuning import trial
-from recbole_ext.tuning.backend.shared_data import SharedData
-from recbole_ext.tuning.trial import Request, train
+from recbole_ext.tuning.trial import SharedData, TrialSetup, train
 
 pytestmark = pytest.mark.usefixtures("no_waiting")
 MODELS = {
@@ -33,15 +32,15 @@ def start(keys, tmp_path):
     """Train a trial; returns its reports and the checkpoints that it handed over."""
 
     def start(model, point, data=None, **more):
-        request = Request(model, "toy", {**keys, **MODELS.get(model, {}), **more}, 1)
-        data = data or SharedData(Config(model, "toy", None, request.keys, argv=[]))
+        setup = TrialSetup(model, "toy", {**keys, **MODELS.get(model, {}), **more}, 1)
+        data = data or SharedData(Config(model, "toy", None, setup.keys, argv=[]))
         reports, checkpoints = [], []
 
         def keep(path):
             checkpoints.append(tmp_path / f"kept-{len(checkpoints)}.pth")
             checkpoints[-1].write_bytes(Path(path).read_bytes())
 
-        train(point, request, data, str(tmp_path / "trial"), reports.append, keep)
+        train(point, setup, data, str(tmp_path / "trial"), reports.append, keep)
         return reports, checkpoints
 
     return start
@@ -113,9 +112,9 @@ def test_arguments_of_the_worker_are_none_of_a_trials(start, monkeypatch):
 def test_a_diverged_trial_ends_with_the_reason(start):
     with pytest.raises(FloatingPointError, match="not a number") as caught:
         start("MEANTIME", {"learning_rate": 1e6})
-    assert trial.reason(caught.value).startswith("the training loss is not a number")
-    assert trial.reason(RuntimeError("CUDA out of memory.\nmore")) == "RuntimeError: CUDA out of memory."
-    assert trial.reason(MemoryError()) == "MemoryError: no message"
+    assert trial.failure_reason(caught.value).startswith("the training loss is not a number")
+    assert trial.failure_reason(RuntimeError("CUDA out of memory.\nmore")) == "RuntimeError: CUDA out of memory."
+    assert trial.failure_reason(MemoryError()) == "MemoryError: no message"
 
 
 def test_a_trial_leaves_no_checkpoint_in_its_folder(start, tmp_path):

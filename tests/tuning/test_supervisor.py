@@ -102,7 +102,7 @@ def test_a_lock_that_is_left_causes_no_warning(start):
 
 def test_a_crash_is_one_sentence_and_status_1(start):
     process = start("crash")
-    assert "was ended by signal 11" in process.communicate()[1]
+    assert "signal 11 has ended the process of the search" in process.communicate()[1]
     assert process.returncode == 1
 
 

@@ -1,1 +1,1 @@
-"""What a search needs of Ray: the cluster, searchers, schedulers, callback and stored checkpoints."""
+"""Everything that imports Ray. Other modules import this package only when a search runs."""

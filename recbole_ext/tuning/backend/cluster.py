@@ -1,8 +1,7 @@
-"""Starting Ray or joining a cluster, and what a trial takes of it."""
+"""Start Ray or join a cluster; the CPUs and GPUs of a trial; the process that stores checkpoints."""
 
 import contextlib
 import importlib
-import importlib.util
 import logging
 import math
 import os
@@ -12,123 +11,108 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import ray
 import torch
+from ray import cloudpickle
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from recbole_ext.errors import InputError
-from recbole_ext.tuning.options import Options
+from recbole_ext.tuning.options import SearchOptions
+from recbole_ext.utils.atomic_write import write_whole
 from recbole_ext.utils.signals import SigtermReceived
 
-OLDEST = "2.45"
 ENVIRONMENT = {
-    # results are kept by the journal; the report of a failure has no score on purpose; SIGINT ends the search
-    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
-    "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
-    "TUNE_DISABLE_SIGINT_HANDLER": "1",
-    # without it Ray announces itself in a box
-    "RAY_AIR_NEW_OUTPUT": "0",
-    # a trial without a GPU sees none, on every version of Ray; nothing is sent to Ray's makers
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",
-    "RAY_USAGE_STATS_ENABLED": "0",
-    # trials have the priority of this process; by default they have so little that another busy program stops them
-    "RAY_worker_niceness": "0",
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # the journal stores the results
+    "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",  # the report of a failure has no score
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",  # SIGINT ends the search
+    "RAY_AIR_NEW_OUTPUT": "0",  # no banner
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",  # a trial without a GPU sees none, in every version of Ray
+    "RAY_USAGE_STATS_ENABLED": "0",  # send no statistics to the makers of Ray
+    "RAY_worker_niceness": "0",  # Ray's low default priority stops the trials when another program is busy
 }
-STARTING = "16"  # processes that start at one time, where points are known before; by default one after the other
-STARTS = 4  # attempts to start Ray
+# Trials whose processes start at the same time; Ray's default for a searcher is one.
+MAX_PENDING_TRIALS = {"TUNE_MAX_PENDING_TRIALS_PG": "16"}
+START_ATTEMPTS = 4
 
 
-def check_installed(options: Options) -> None:
-    """See to it that Ray and what `search_alg` needs are there; `InputError` with the command that installs them."""
-    if importlib.util.find_spec("ray") is None:
-        raise InputError(f'the search needs Ray, which is not installed; run: pip install "ray[tune]>={OLDEST}"')
-    import ray
-
-    if [int(part) for part in ray.__version__.split(".")[:2]] < [int(part) for part in OLDEST.split(".")]:
-        raise InputError(
-            f'the search needs Ray {OLDEST}, not {ray.__version__}; run: pip install "ray[tune]>={OLDEST}"'
-        )
-    name = options.search_alg
-    if name != "random" and importlib.util.find_spec(name) is None:
-        raise InputError(f"search_alg is {name}, a package that is not installed; run: pip install {name}")
-    try:
-        importlib.import_module("ray.tune")
-    except ImportError as error:
-        reason = str(error).strip().splitlines()[0]
-        raise InputError(f'Ray Tune cannot be imported ({reason}); run: pip install "ray[tune]>={OLDEST}"') from error
-
-
-def this_machine() -> dict[str, float]:
-    """CPUs that this process may use, within the limits of a container, and GPUs that torch can."""
-    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    with contextlib.suppress(OSError, ValueError):
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        cpus = min(cpus, math.ceil(int(quota) / int(period)))  # ValueError: "max", no limit
-    return {"CPU": cpus, "GPU": torch.cuda.device_count()}
+# ---------------------------------------------------------------------- starting Ray
 
 
 @contextlib.contextmanager
-def running(options: Options, config: Any, data_bytes: int) -> Iterator[dict[str, float]]:
-    """Ray, started for this block or joined.
+def running_ray(options: SearchOptions, config: Any, data_bytes: int) -> Iterator[dict[str, float]]:
+    """Start Ray for this block, join a cluster, or use the Ray that the calling program has started.
 
     Args:
         options: of the search.
         config: of the model.
-        data_bytes: size of what all trials share, for the size of the object store.
+        data_bytes: size of the shared data, which determines the size of the object store.
 
     Yields:
-        CPUs and GPUs that a trial takes.
+        CPUs and GPUs of a trial.
 
     Raises:
-        InputError: there is no cluster at the address, or not what a trial is to take.
-        SigtermReceived: by SIGTERM, while Ray starts.
+        InputError: no cluster answers at the address, or a trial needs more than a machine has.
+        SigtermReceived: SIGTERM was received while Ray started.
     """
-    import ray
-
-    pending = {} if options.search_alg != "random" else {"TUNE_MAX_PENDING_TRIALS_PG": STARTING}
-    with _environment(pending), contextlib.ExitStack() as at_the_end:
-        if ray.is_initialized():  # the program that called us has its own
-            yield of_a_trial(options, config, _machines(ray))
+    pending = MAX_PENDING_TRIALS if options.search_alg == "random" else {}
+    with _environment({**ENVIRONMENT, **pending}), contextlib.ExitStack() as cleanup:
+        if ray.is_initialized():
+            yield trial_resources(options, config, _cluster_machines())
             return
-        take_back = _sigterm()
-        at_the_end.callback(take_back)
-        at_the_end.callback(ray.shutdown)
+        restore_sigterm = _sigterm_restorer()
+        cleanup.callback(restore_sigterm)
+        cleanup.callback(ray.shutdown)
         quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
         try:
             if options.address is None:
-                here = this_machine()
-                of_a_trial(options, config, [here])  # before seconds are spent on starting
-                store = 256 * 2**20 + 3 * data_bytes  # the data, and checkpoints on their way
-                numbers: dict[str, Any] = {"num_cpus": int(here["CPU"]), "num_gpus": int(here["GPU"])}
-                with _sigint_after():
-                    start(ray, include_dashboard=False, object_store_memory=store, **numbers, **quiet)
+                machine = this_machine()
+                trial_resources(options, config, [machine])  # fail before Ray starts, which takes seconds
+                store = 256 * 2**20 + 3 * data_bytes  # the data, and checkpoints before they are stored
+                count: dict[str, Any] = {"num_cpus": int(machine["CPU"]), "num_gpus": int(machine["GPU"])}
+                with _sigint_deferred():
+                    start_ray(include_dashboard=False, object_store_memory=store, **count, **quiet)
             else:
-                with _sigint_after():
+                with _sigint_deferred():
                     ray.init(options.address, **quiet)
-        except SystemExit as end:  # how Ray answers SIGTERM while it starts
-            raise SigtermReceived from end
+        except SystemExit as error:  # raised by Ray's own handler of SIGTERM while it starts
+            raise SigtermReceived from error
         except InputError:
             raise
         except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
-            text = str(error).strip().splitlines()[0].partition(". ")[0].rstrip(".")
-            where = f"address is '{options.address}', where no Ray cluster answers" if options.address else "Ray"
-            raise InputError(f"{where}: {text}.") from error
-        take_back()
-        yield of_a_trial(options, config, _machines(ray))
+            reason = str(error).strip().splitlines()[0].partition(". ")[0].rstrip(".")
+            if options.address:
+                raise InputError(f"address is '{options.address}', where no Ray cluster answers: {reason}.") from error
+            raise InputError(f"Ray cannot be started: {reason}.") from error
+        restore_sigterm()
+        yield trial_resources(options, config, _cluster_machines())
 
 
-def _sigterm() -> Callable[[], None]:
-    """What puts the handler of SIGTERM back that there is now: Ray sets its own as it starts, and none as it ends."""
+def start_ray(**settings: Any) -> None:
+    """Start Ray; try again if a busy machine needs more than the 30 seconds that Ray allows."""
+    for attempts_left in reversed(range(START_ATTEMPTS)):
+        try:
+            ray.init("local", **settings)
+            return
+        except Exception as error:  # Ray raises no subclass
+            if not attempts_left or "timed out during startup" not in str(error):
+                raise
+            ray.shutdown()
+
+
+def _sigterm_restorer() -> Callable[[], None]:
+    """A function that restores the present handler of SIGTERM, which Ray replaces when it starts and when it stops."""
     handler = signal.getsignal(signal.SIGTERM)
 
-    def take_back() -> None:
+    def restore() -> None:
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, handler)
 
-    return take_back
+    return restore
 
 
 @contextlib.contextmanager
-def _sigint_after() -> Iterator[None]:
-    """Handle SIGINT after this block: an interrupted start of Ray can crash the process when it exits."""
+def _sigint_deferred() -> Iterator[None]:
+    """Handle SIGINT after this block, because the process can crash at its exit if the start of Ray is interrupted."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -142,27 +126,11 @@ def _sigint_after() -> Iterator[None]:
         signal.raise_signal(signal.SIGINT)
 
 
-def start(ray: Any, **how: Any) -> None:
-    """Start Ray, again if a busy machine did not do it within the 30 seconds that Ray allows."""
-    for left in reversed(range(STARTS)):
-        try:
-            ray.init("local", **how)
-            return
-        except Exception as error:  # Ray raises just this class
-            if not left or "timed out during startup" not in str(error):
-                raise
-            ray.shutdown()
-
-
-def _machines(ray: Any) -> list[dict[str, float]]:
-    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
-
-
 @contextlib.contextmanager
-def _environment(more: dict[str, str]) -> Iterator[None]:
-    values = {**ENVIRONMENT, **more}
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
+def _environment(variables: dict[str, str]) -> Iterator[None]:
+    """Set environment variables for this block."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
     try:
         yield
     finally:
@@ -172,30 +140,76 @@ def _environment(more: dict[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def of_a_trial(options: Options, config: Any, machines: list[dict[str, float]]) -> dict[str, float]:
-    """CPUs and GPUs that a trial takes.
+# ---------------------------------------------------------------------- resources
+
+
+def this_machine() -> dict[str, float]:
+    """CPUs that this process may use, within the limits of a container, and GPUs that torch can use."""
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with contextlib.suppress(OSError, ValueError):
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        cpus = min(cpus, math.ceil(int(quota) / int(period)))  # ValueError: quota is "max", which means no limit
+    return {"CPU": cpus, "GPU": torch.cuda.device_count()}
+
+
+def _cluster_machines() -> list[dict[str, float]]:
+    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
+
+
+def trial_resources(options: SearchOptions, config: Any, machines: list[dict[str, float]]) -> dict[str, float]:
+    """CPUs and GPUs of a trial.
 
     Args:
         options: of the search.
-        config: of the model; with `use_gpu: False` a trial takes no GPU.
-        machines: what each of them has.
+        config: of the model; with `use_gpu: False` a trial uses no GPU.
+        machines: CPUs and GPUs of each machine of the cluster.
 
     Raises:
-        InputError: no machine of the cluster has as much.
+        InputError: no machine has so many.
     """
-    most = {kind: max((machine.get(kind, 0) for machine in machines), default=0) for kind in ("CPU", "GPU")}
+    largest = {kind: max((machine.get(kind, 0) for machine in machines), default=0) for kind in ("CPU", "GPU")}
     gpus = options.gpus_per_trial
     if gpus and not config["use_gpu"]:
         raise InputError(f"gpus_per_trial is {gpus:g}, but use_gpu is False; leave one of them out.")
     if gpus is None:
-        gpus = 1 if most["GPU"] >= 1 and config["use_gpu"] else 0
-    wanted = {"CPU": options.cpus_per_trial, "GPU": gpus}
-    for kind, amount in wanted.items():
-        if amount > most[kind]:
+        gpus = 1 if largest["GPU"] >= 1 and config["use_gpu"] else 0
+    resources = {"CPU": options.cpus_per_trial, "GPU": gpus}
+    for kind, amount in resources.items():
+        if amount > largest[kind]:
             machine = "this machine" if len(machines) == 1 else f"the largest of {len(machines)} machines"
-            raise InputError(f"{kind.lower()}s_per_trial is {amount:g}, but {machine} has {most[kind]:g} {kind}s.")
-    if not any(all(machine.get(kind, 0) >= amount for kind, amount in wanted.items()) for machine in machines):
-        raise InputError(f"no machine has {wanted['CPU']:g} CPUs and {wanted['GPU']:g} GPUs together; ask for less.")
+            raise InputError(f"{kind.lower()}s_per_trial is {amount:g}, but {machine} has {largest[kind]:g} {kind}s.")
+    if not any(all(machine.get(kind, 0) >= amount for kind, amount in resources.items()) for machine in machines):
+        raise InputError(f"no machine has {resources['CPU']:g} CPUs and {gpus:g} GPUs together; request fewer.")
     if gpus > 1:
-        raise InputError(f"gpus_per_trial is {gpus:g}, but a trial trains on one GPU; give at most 1.")
-    return {kind: amount for kind, amount in wanted.items() if amount}
+        raise InputError(f"gpus_per_trial is {gpus:g}, but a trial trains on one GPU; it should be at most 1.")
+    return {kind: amount for kind, amount in resources.items() if amount}
+
+
+# ---------------------------------------------------------------------- checkpoints
+
+
+class CheckpointStore:
+    """Receives checkpoints from the trials and writes them into the folder of the search."""
+
+    def __init__(self, folder: str):
+        self.folder = folder
+
+    def store(self, name: str, content: bytes) -> None:
+        with write_whole(os.path.join(self.folder, name)) as file:
+            file.write(content)
+
+
+def start_checkpoint_store(folder: str) -> Any:
+    """A `CheckpointStore` in a Ray process on this machine, where the folder is.
+
+    Its code is sent by value, because importing this package there would load torch: seconds and hundreds of MiB.
+    """
+    modules = [importlib.import_module(name) for name in (__name__, write_whole.__module__)]
+    this_node = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    for module in modules:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        return ray.remote(CheckpointStore).options(num_cpus=0, scheduling_strategy=this_node).remote(folder)
+    finally:
+        for module in modules:
+            cloudpickle.unregister_pickle_by_value(module)

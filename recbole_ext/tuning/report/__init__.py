@@ -1,1 +1,0 @@
-"""What a search shows: the table of trials and the page with figures."""
