@@ -185,11 +185,11 @@ class Killed:
         if file is None:  # killed before it had a file: the path that it would have had
             file, done = self.saved / "MEANTIME.pth", 0
         else:
-            done = checkpoint.newest(file)[2]["epoch"] + 1 if file.stat().st_size else 0
+            done = checkpoint.find_resume_state(file).checkpoint["epoch"] + 1 if file.stat().st_size else 0
         status = ended(fork(lambda: command([f"--resume={file}", f"--epochs={done + 1}"]), self.log))
         said = told(self.log)
         if status == 0 and done:
-            now = checkpoint.newest(file)[2]["epoch"] + 1
+            now = checkpoint.find_resume_state(file).checkpoint["epoch"] + 1
             if now == done + 1:
                 return "resumed", now
         elif status == 2 and not done and SENTENCE.match(said) and ("is empty" in said or "there is no" in said):
@@ -279,7 +279,7 @@ def compared(folder: Path, killed: Killed, epochs: int) -> list[str]:
         raise RuntimeError(told(log))
     (straight,) = (folder / "straight").glob("*.pth")
     apart = []
-    for load in (checkpoint.load, lambda path: checkpoint.newest(path)[2]):  # the best epoch, and the last one
+    for load in (checkpoint.load, lambda path: checkpoint.find_resume_state(path).checkpoint):  # best and latest epoch
         one, other = (
             {key: value for key, value in load(str(path)).items() if key not in ("run", "config")}
             for path in (killed.checkpoint(), straight)

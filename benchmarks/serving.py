@@ -22,7 +22,7 @@ from benchmarks import measure  # noqa: E402
 from recbole_ext import Recommender  # noqa: E402
 from recbole_ext.checkpoint import file as checkpoint  # noqa: E402
 from recbole_ext.config.config import OfflineConfig  # noqa: E402
-from recbole_ext.data.description import Catalogue  # noqa: E402
+from recbole_ext.data.description import DatasetDescription  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "serving.md"
 MODELS = ("MEANTIME", "LightSANs", "SASRec", "BST")
@@ -47,7 +47,7 @@ def store(name: str, path: Path, options) -> None:
         "normalised": {}, "first_time": FIRST,
     }  # fmt: skip
     torch.manual_seed(options.seed)
-    model = config.model_class(config, Catalogue(config, data, tokens, FIRST))
+    model = config.model_class(config, DatasetDescription(config, data, tokens, FIRST))
     checkpoint.save({
         "format": checkpoint.FORMAT, "model": name,
         "class": f"{type(model).__module__}.{name}", "config": {**config.to_dict(), "model": name}, "epoch": 0,

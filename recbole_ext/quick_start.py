@@ -11,8 +11,18 @@ import torch
 from recbole.data.transform import construct_transform
 from recbole.utils import get_environment, get_flops, init_seed, set_color
 
-from recbole_ext.checkpoint import file as checkpoint
-from recbole_ext.checkpoint.rebuild import build, class_of, config_of, device_named, keys_of, naming_checkpoint
+from recbole_ext.checkpoint import file as checkpoint_file
+from recbole_ext.checkpoint.restore import (
+    build,
+    build_config,
+    compare_data,
+    compare_keys,
+    load_weights,
+    naming_checkpoint,
+    parse_device,
+    resolve_class,
+    stored_keys,
+)
 from recbole_ext.config import Config
 from recbole_ext.config.arguments import parse_arguments
 from recbole_ext.config.evaluation import check_run
@@ -135,18 +145,21 @@ def _config_to_resume(resume, model, dataset, files, config_dict, argv, saved) -
     if files or not saved:
         what = "config_files" if files else "saved=False"
         raise InputError(f"{what} does not go with resume: the run goes on with its own keys and its own checkpoint.")
-    best, newest, state = checkpoint.newest(resume)
-    kind = class_of(state, model if isinstance(model, type) else None, newest)
-    known = name_of(find_model(kind))
-    if isinstance(model, str) and model not in (kind, known):
-        raise InputError(f"checkpoint {best} is of {known}, not of {model}; leave --model out.")
+    latest = checkpoint_file.find_resume_state(resume)
+    best, checkpoint = latest.best_file, latest.checkpoint
+    model_class = resolve_class(checkpoint, model if isinstance(model, type) else None, latest.path)
+    model_name = name_of(find_model(model_class))
+    if isinstance(model, str) and model not in (model_class, model_name):
+        raise InputError(f"checkpoint {best} is of {model_name}, not of {model}; leave --model out.")
     changes = {**(config_dict or {}), **parse_arguments(list(argv or []))}
-    if dataset not in (None, state["config"]["dataset"]):
-        raise InputError(f"checkpoint {best} is of {state['config']['dataset']}, not of {dataset}; leave it out.")
-    own = {"checkpoint_dir": os.path.dirname(os.path.abspath(best)), "log_dir": state["config"].get("log_dir", ".")}
-    keys = {**own, **keys_of(state, kind, changes)}
+    if dataset not in (None, checkpoint["config"]["dataset"]):
+        raise InputError(f"checkpoint {best} is of {checkpoint['config']['dataset']}, not of {dataset}; leave it out.")
+    folders = {
+        "checkpoint_dir": os.path.dirname(os.path.abspath(best)), "log_dir": checkpoint["config"].get("log_dir", "."),
+    }  # fmt: skip
+    keys = {**folders, **stored_keys(checkpoint, model_class, changes)}
     with naming_checkpoint(best, changes):
-        return Config(kind, keys.pop("dataset"), None, keys, argv=[])
+        return Config(model_class, keys.pop("dataset"), None, keys, argv=[])
 
 
 def load_data_and_model(
@@ -170,21 +183,21 @@ def load_data_and_model(
     Raises:
         InputError: the checkpoint cannot be read, or the data is missing or has other users or items than it had.
     """
-    state = checkpoint.load(path)
-    network_class = class_of(state, model, path)
+    checkpoint = checkpoint_file.load(path)
+    network_class = resolve_class(checkpoint, model, path)
     with naming_checkpoint(path, config_dict or {}):
-        config = config_of(Config, state, network_class, config_dict or {})
+        config = build_config(Config, checkpoint, network_class, config_dict or {})
     if device is not None:
-        config["device"] = device_named(device)
+        config["device"] = parse_device(device)
         config["use_gpu"] = config["device"].type != "cpu"
     init_seed(config["seed"], config["reproducibility"])
     with naming_checkpoint(path, config_dict or {}):
         data = create_dataset(config)
-        checkpoint.compare_data(state, data, config["data_path"], path)
+        compare_data(checkpoint, data, config["data_path"], path)
         train_data, valid_data, test_data = data_preparation(config, data)
         network = build(config, train_data._dataset)
-    checkpoint.compare_keys(state, config, contract.structural_keys(network), path)
-    checkpoint.load_weights(network, state, path)
+    compare_keys(checkpoint, config, contract.structural_keys(network), path)
+    load_weights(network, checkpoint, path)
     return config, network.eval(), data, train_data, valid_data, test_data
 
 

@@ -255,7 +255,7 @@ def test_changed_data_is_refused(run, write_events, random_events):
     path = run()["checkpoint"]
     events = random_events()
     write_events(events[:-1] + [("new", "i1", 1.6e9), ("new", "i2", 1.6e9)])
-    with pytest.raises(InputError, match=r"knows 30 values of user_id in another order or number than the 31 of .*toy"):
+    with pytest.raises(InputError, match=r"has 30 values of user_id in another order or number than the 31 of .*toy"):
         load_data_and_model(path)
     user, item, time = events[5]
     write_events([*events[:5], (user, item, time + 1), *events[6:]])

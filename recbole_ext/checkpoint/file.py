@@ -1,9 +1,12 @@
-"""Checkpoints: plain values and tensors, written whole or not at all, read without unpickling objects."""
+"""The files of a training run: the checkpoint of its best epoch, the state of its latest one, and its learning curves.
+
+A file is complete or absent, holds plain values and tensors only, and is read without unpickling objects.
+"""
 
 import os
 import pickle
 import zipfile
-from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,13 +14,12 @@ import torch
 from recbole_ext.checkpoint.schema import check_content
 from recbole_ext.errors import InputError
 from recbole_ext.utils.atomic_write import DeferredErrors, write_whole
-from recbole_ext.utils.literals import to_builtin
 
-FORMAT = 1
+FORMAT = 1  # a new number means a new file of that format in tests/checkpoint/old_formats
 
 
-def save(state: dict[str, Any], path: str) -> None:
-    """Write a checkpoint so that a crash at any moment leaves the previous one, or none, but never half of one.
+def save(checkpoint: dict[str, Any], path: str) -> None:
+    """Write a checkpoint atomically: after a crash, the previous file is still there and complete.
 
     Raises:
         OSError: the disk is full, or the folder cannot be written.
@@ -25,12 +27,16 @@ def save(state: dict[str, Any], path: str) -> None:
     os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
     with write_whole(path) as file:
         target: Any = DeferredErrors(file)
-        torch.save(state, target)
+        torch.save(checkpoint, target)
         target.check()
 
 
 def load(path: str | os.PathLike, device: torch.device | str = "cpu") -> dict[str, Any]:
-    """Read a checkpoint of this package; no code in the file is ever run.
+    """Read a checkpoint of this package and check its content. Code in the file is never executed.
+
+    Args:
+        path: the file.
+        device: the device that the tensors are loaded to.
 
     Raises:
         InputError: the file is missing, damaged, holds pickled objects, or is not a checkpoint of this package.
@@ -45,164 +51,154 @@ def load(path: str | os.PathLike, device: torch.device | str = "cpu") -> dict[st
     if os.path.getsize(path) == 0:  # a run reserves its file before the first epoch
         raise InputError(f"checkpoint {path} is empty: its run ended before an epoch was saved; start it anew.")
     try:
-        with zipfile.ZipFile(path) as archive:  # torch itself does not look at the checksums of the archive it writes
-            damaged = archive.testzip()
-            names = archive.namelist()
-        if not any(name.endswith("/data.pkl") for name in names):
-            raise zipfile.BadZipFile("no archive of torch")
-        if damaged is not None:
-            raise zipfile.BadZipFile(f"the checksum of {damaged} is wrong")
-        state = torch.load(path, map_location=device, weights_only=True)
+        _check_archive(path)
+        checkpoint = torch.load(path, map_location=device, weights_only=True)
     except pickle.UnpicklingError as error:
         raise InputError(
             f"checkpoint {path} holds pickled objects, which could run code when loaded; it was not written by "
             f"recbole_ext (RecBole's own checkpoints load with RecBole only)."
         ) from error
-    except Exception as error:  # whatever zipfile, zlib and torch make of bytes that are not theirs
+    except Exception as error:  # zipfile, zlib and torch raise many types of errors for damaged bytes
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
         raise InputError(f"{path} is not a checkpoint of recbole_ext, or it is damaged: {reason}.") from error
-    if isinstance(state, dict) and isinstance(state.get("format"), int) and state["format"] > FORMAT:
+    if isinstance(checkpoint, dict) and isinstance(checkpoint.get("format"), int) and checkpoint["format"] > FORMAT:
         raise InputError(
-            f"checkpoint {path} has format {state['format']}; this version reads up to {FORMAT}: update recbole_ext."
+            f"checkpoint {path} has format {checkpoint['format']}; this version reads up to {FORMAT}: update "
+            f"recbole_ext."
         )
-    check_content(state, path)
-    return state
+    check_content(checkpoint, path)
+    return checkpoint
 
 
-def load_weights(model: Any, state: dict[str, Any], path: str | os.PathLike) -> None:
-    """Give a model the weights of a checkpoint, and what else it keeps.
+def _check_archive(path: str) -> None:
+    """Check that the file is an archive of torch with correct checksums, which torch itself does not verify."""
+    with zipfile.ZipFile(path) as archive:
+        damaged = archive.testzip()
+        names = archive.namelist()
+    if not any(name.endswith("/data.pkl") for name in names):
+        raise zipfile.BadZipFile("no archive of torch")
+    if damaged is not None:
+        raise zipfile.BadZipFile(f"the checksum of {damaged} is wrong")
 
-    Raises:
-        InputError: the model has others, or of another shape or type; or some are not finite numbers.
+
+# -------------------------------------------------------------------- the two files of a run
+
+
+@dataclass(frozen=True)
+class ResumeState:
+    """The latest epoch that a run stored.
+
+    Attributes:
+        best_file: path of the run's checkpoint, which holds the best epoch.
+        path: the file that holds the latest epoch: the checkpoint, or the `.latest` file beside it.
+        checkpoint: the content of `path`.
     """
-    name, own = type(model).__name__, model.state_dict()
-    for key, weights in state["state_dict"].items():
-        if not weights.isfinite().all():
-            raise InputError(f"checkpoint {path} holds values in '{key}' that are not numbers; train the model anew.")
-        if key in own and own[key].is_floating_point() != weights.is_floating_point():
-            raise InputError(
-                f"checkpoint {path} does not fit {name}: '{key}' is of {weights.dtype}, not {own[key].dtype}."
-            )
-    kept = model.other_parameter()
-    for key, value in state["other_parameter"].items():
-        if key not in kept:
-            raise InputError(f"checkpoint {path} does not fit {name}, which keeps no '{key}'.")
-        if not _alike(value, kept[key]):
-            raise InputError(f"checkpoint {path} does not fit {name}, whose '{key}' is of another type or shape.")
-    try:
-        model.load_state_dict(state["state_dict"])
-    except RuntimeError as error:
-        reason = " ".join(str(error).split("\n\t")[1:2]) or str(error)
-        raise InputError(f"checkpoint {path} does not fit {name} as configured: {reason.strip()}") from error
-    model.load_other_parameter(state["other_parameter"])
 
-
-def _alike(value: Any, fresh: Any) -> bool:
-    """Whether a value can take the place of what a model kept before it was trained; None is open to all but texts."""
-    if isinstance(fresh, torch.Tensor):
-        return isinstance(value, torch.Tensor) and (value.shape, value.dtype) == (fresh.shape, fresh.dtype)
-    return type(value) is type(fresh) if fresh is not None else not isinstance(value, (str, bool))
-
-
-def check_optimizer(optimizer: Any, state: dict[str, Any], path: str | os.PathLike) -> None:
-    """See to it that an optimizer can go on from its state in a checkpoint.
-
-    Raises:
-        InputError: the state is of other parameters, or contradicts itself: an entry lacks a value that others have,
-            or a value has neither the shape of its parameter nor that of the same value of other parameters.
-    """
-    stored = state["optimizer"]
-    groups, own = stored.get("param_groups", []), optimizer.param_groups
-    if "state" not in stored or [len(group["params"]) for group in groups] != [len(group["params"]) for group in own]:
-        raise InputError(f"checkpoint {path} holds no state of this optimizer; start the training anew.")
-    weights = {number: weight for group, mine in zip(groups, own, strict=True)
-               for number, weight in zip(group["params"], mine["params"], strict=True)}  # fmt: skip
-    names = sorted({name for values in stored["state"].values() for name in values})
-    forms: dict[str, str] = {}
-    for number, values in stored["state"].items():
-        shape = weights[number].shape
-        for name in names:
-            form = _form(values.get(name), shape)
-            if form == "other" or (shape and forms.setdefault(name, form) != form):
-                raise InputError(
-                    f"checkpoint {path} holds no state of this optimizer: '{name}' of parameter {number} does not fit; "
-                    f"start the training anew."
-                )
-
-
-def _form(value: Any, shape: torch.Size) -> str:
-    """How a value of an optimizer's state belongs to a parameter of a shape; "other" if it does not."""
-    if not isinstance(value, torch.Tensor):
-        return "other" if value is None else "number"
-    if not value.isfinite().all():
-        return "other"
-    if value.shape == shape and value.is_floating_point():
-        return "weight"
-    return "other" if value.shape else "scalar"
-
-
-def compare_keys(state: dict[str, Any], config: Any, keys: Iterable[str], path: str | os.PathLike) -> None:
-    """See to it that keys are what a checkpoint was trained with; `InputError` for the first that is not."""
-    for key in keys:
-        was, now = state["config"].get(key), to_builtin(config[key])
-        if key in state["config"] and was != now:
-            raise InputError(f"{key} is {now!r}, but checkpoint {path} was trained with {was!r}; leave it as it was.")
-
-
-def compare_data(state: dict[str, Any], dataset: Any, place: str, path: str | os.PathLike) -> None:
-    """See to it that users, items and events are those that a checkpoint was trained on.
-
-    Args:
-        state: what `load` returned.
-        dataset: the data set of today.
-        place: where that comes from, for the message.
-        path: of the checkpoint, for the message.
-
-    Raises:
-        InputError: they are not.
-    """
-    for field, tokens in state["tokens"].items():
-        known = dataset.field2id_token.get(field, [])
-        if list(map(str, known)) != tokens:
-            raise InputError(
-                f"checkpoint {path} knows {len(tokens) - 1} values of {field} in another order or number than the "
-                f"{len(known) - 1} of {place}; use the data it was trained on."
-            )
-    if state.get("data_digest") and state["data_digest"] != getattr(dataset, "digest", state["data_digest"]):
-        raise InputError(
-            f"the events of {place} have changed since checkpoint {path} was trained on them; use the data as it was."
-        )
+    best_file: str
+    path: str
+    checkpoint: dict[str, Any]
 
 
 def latest_file(path: str) -> str:
-    """Where the state of a run's latest epoch lies, beside the checkpoint of its best one."""
+    """The path of the file with a run's latest epoch, given the path of the checkpoint with its best epoch."""
     return f"{path.removesuffix('.pth')}.latest"
 
 
-def newest(path: str | os.PathLike, device: torch.device | str = "cpu") -> tuple[str, str, dict[str, Any]]:
-    """What a run that ended goes on from.
+def find_resume_state(path: str | os.PathLike, device: torch.device | str = "cpu") -> ResumeState:
+    """Read the latest epoch of a run.
 
     Args:
-        path: its checkpoint, or the state of its latest epoch beside it.
-        device: where tensors go.
-
-    Returns:
-        the path of the checkpoint, the path of the newer of the two, and what that holds.
+        path: either file of the run: its checkpoint or the `.latest` file.
+        device: the device that the tensors are loaded to.
 
     Raises:
-        InputError: there is no checkpoint, or one of the files is not one.
+        InputError: there is no checkpoint, or one of the files is not a valid checkpoint.
     """
     if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
         raise InputError(f"resume is {path!r}; it should be the path of a checkpoint.")
-    best = os.path.expanduser(path)
-    if best.endswith(".latest"):
-        best = best.removesuffix(".latest") + ".pth"
-    latest = latest_file(best)
-    if os.path.isfile(latest) and os.path.isfile(best) and os.path.getsize(best) == 0:  # no epoch was validated yet
-        return best, latest, load(latest, device)
-    state = load(best, device)
+    best_file = os.path.expanduser(path)
+    if best_file.endswith(".latest"):
+        best_file = best_file.removesuffix(".latest") + ".pth"
+    latest = latest_file(best_file)
+    if os.path.isfile(latest) and os.path.isfile(best_file) and os.path.getsize(best_file) == 0:
+        return ResumeState(best_file, latest, load(latest, device))  # no epoch has been validated yet
+    best_epoch = load(best_file, device)
     if os.path.isfile(latest):
-        newer = load(latest, device)
-        if newer.get("run") == state.get("run") and newer["epoch"] > state["epoch"]:  # else: of another run, or older
-            return best, latest, newer
-    return best, best, state
+        latest_epoch = load(latest, device)
+        same_run = latest_epoch.get("run") == best_epoch.get("run")
+        if same_run and latest_epoch["epoch"] > best_epoch["epoch"]:
+            return ResumeState(best_file, latest, latest_epoch)
+    return ResumeState(best_file, best_file, best_epoch)
+
+
+# -------------------------------------------------------------------- learning curves
+
+
+class LearningCurves:
+    """The training loss and the validation score of each epoch; None for an epoch that has no value.
+
+    Args:
+        stored: the curves of a checkpoint; None for a new run, and for checkpoints without curves.
+    """
+
+    def __init__(self, stored: dict[str, list[float | None]] | None = None):
+        stored = stored or {}
+        self.train_loss = list(stored.get("train_loss", []))
+        self.valid_score = list(stored.get("valid_score", []))
+
+    def add_loss(self, epoch: int, loss: Any) -> None:
+        """Note the loss of an epoch, counted from 0, or the terms of that loss. Later epochs are removed."""
+        for values in (self.train_loss, self.valid_score):
+            del values[epoch:]
+            values += [None] * (epoch + 1 - len(values))
+        self.train_loss[epoch] = float(sum(loss) if isinstance(loss, (tuple, list)) else loss)
+
+    def add_score(self, score: float) -> None:
+        """Note the validation score of the last trained epoch."""
+        if self.valid_score:
+            self.valid_score[-1] = float(score)
+
+    def to_dict(self) -> dict[str, list[float | None]]:
+        """Plain values for a checkpoint."""
+        return {"train_loss": list(self.train_loss), "valid_score": list(self.valid_score)}
+
+
+@dataclass(frozen=True)
+class TrainingRun:
+    """What the files of a run tell about its training; epochs count from 1.
+
+    Attributes:
+        model, dataset: their names.
+        metric: `valid_metric`.
+        best_score: the best value of `metric`; None without validation.
+        best_epoch: the epoch in the checkpoint.
+        valid_result: metrics of that epoch on the validation data. Checkpoints hold no test metrics: the test follows
+            after the last checkpoint.
+        train_loss, valid_score: a value for each stored epoch; None for an epoch without one.
+    """
+
+    model: str
+    dataset: str
+    metric: str
+    best_score: float | None
+    best_epoch: int
+    valid_result: dict[str, float]
+    train_loss: list[float | None]
+    valid_score: list[float | None]
+
+
+def read_run(path: str | os.PathLike) -> TrainingRun:
+    """Read a training run from its checkpoint, and the epochs after the best one from the `.latest` file, if any.
+
+    Raises:
+        InputError: the checkpoint cannot be read.
+    """
+    latest = find_resume_state(path)
+    best = latest.checkpoint if latest.path == latest.best_file else load(latest.best_file)
+    config: dict[str, Any] = best["config"]
+    curves = LearningCurves(latest.checkpoint.get("curves"))
+    return TrainingRun(
+        best["model"], config["dataset"], config["valid_metric"],
+        best["best_valid_score"] if best["best_valid_result"] else None, best["epoch"] + 1,
+        best["best_valid_result"], curves.train_loss, curves.valid_score,
+    )  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from recbole_ext.data.files.atomic_file import read_atomic, read_header
-from recbole_ext.data.files.item_names import ITEM_NAME
+from recbole_ext.data.files.item_files import ITEM_NAME
 from recbole_ext.data.files.table import Table, TextTable, lines, read_csv, read_text, refuse_repeated
 from recbole_ext.errors import InputError
 from recbole_ext.utils.atomic_write import write_whole

@@ -81,7 +81,7 @@ def check_files(final: dict[str, Any]) -> None:
         )
 
 
-def check_catalogue(config: Any, n_items: int) -> None:
+def check_item_count(config: Any, n_items: int) -> None:
     """`topk` cannot exceed the number of items, padding left out; sampled candidates need an item besides the target.
 
     Args:

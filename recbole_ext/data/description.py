@@ -91,7 +91,7 @@ def _table(feature: Any, own: str) -> dict[str, Tensor]:
     return {} if feature is None else {name: feature[name] for name in feature if name != own}
 
 
-class Catalogue:
+class DatasetDescription:
     """Stands in for the data set where a model is built from a checkpoint.
 
     It answers what models ask for when they are built: sizes, types and sources of columns, features of users and

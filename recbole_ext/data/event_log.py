@@ -1,7 +1,6 @@
 """The data set of this package: one sorted event log, exact time, examples as ranges."""
 
 import os
-from typing import Any
 
 import numpy as np
 import torch
@@ -9,11 +8,10 @@ from recbole.data.dataset import Dataset
 from recbole.data.interaction import Interaction
 
 from recbole_ext.config.negative_sampling import evaluation_modes, learns_labels
-from recbole_ext.data.examples import EventLog, Examples
+from recbole_ext.data.examples import EventLog, Examples, Ranges, filtered_prefixes, prefixes, windows
 from recbole_ext.data.files.exact_time import ExactTimeDataset
-from recbole_ext.data.files.item_vectors import holds_vectors, read_item_vectors, vector_columns
-from recbole_ext.data.ranges import Ranges, filtered_prefixes, prefixes, windows
-from recbole_ext.data.splits import cuts_time, report_empty_parts, rows_of_periods
+from recbole_ext.data.files.item_files import holds_vectors, read_item_vectors, vector_columns
+from recbole_ext.data.splits import check_split, report_empty_parts, rows_of_periods, splits_by_period
 from recbole_ext.errors import InputError
 from recbole_ext.model import contract
 
@@ -89,9 +87,9 @@ class EventLogDataset(ExactTimeDataset):
         self._aug_presets()
         users, items = (self.inter_feat[name].numpy() for name in (self.uid_field, self.iid_field))
         self.inter_feat, order = self.examples(self.inter_feat)
-        self.funnel.step(f"history: {self.config['history']}", users[order], items[order])
+        self.filter_log.step(f"history: {self.config['history']}", users[order], items[order])
         shortest = int((self.inter_feat.ranges.end - self.inter_feat.ranges.start).min())
-        self.funnel.targets(self.inter_feat[self.uid_field].numpy(), shortest)
+        self.filter_log.targets(self.inter_feat[self.uid_field].numpy(), shortest)
 
     def examples(self, events: Interaction) -> tuple[Examples, np.ndarray]:
         """Sort events, [N] in the file's order, and make a target of every one whose history allows it.
@@ -171,12 +169,13 @@ class EventLogDataset(ExactTimeDataset):
             parts[0].inter_feat = train.replaced(in_batches=False)
         for name, part in zip(("train", "valid", "test"), parts, strict=True):
             log, rows = part.inter_feat.targets.columns, part.inter_feat.ranges.target
-            self.funnel.split(name, log[self.uid_field].numpy()[rows], log[self.iid_field].numpy()[rows], part.windows)
+            users, items = (log[field].numpy()[rows] for field in (self.uid_field, self.iid_field))
+            self.filter_log.split(name, users, items, None if part.windows is None else len(part.windows))
         return parts
 
     def _split(self) -> list:
         check_split(self.config["eval_args"]["split"])
-        if not cuts_time(self.config["eval_args"]):
+        if not splits_by_period(self.config["eval_args"]):
             return super().build()
         self._change_feat_format()
         times = self.inter_feat[self.time_field].numpy()
@@ -190,20 +189,3 @@ class EventLogDataset(ExactTimeDataset):
         if self.inter_feat.history is self.inter_feat.targets and self.config["min_history"] in (None, 1):
             return super().inter_matrix(form, value_field)
         return Dataset.inter_matrix(self, form, value_field)
-
-
-def check_split(split: Any) -> None:
-    """Refuse what RecBole's splitting would trip over; the message shows what it takes."""
-    ((kind, how),) = split.items() if isinstance(split, dict) and len(split) == 1 else ((None, None),)
-    if kind == "LS" and how in ("valid_and_test", "valid_only", "test_only"):
-        return
-    if kind == "date":
-        return
-    if kind in ("RS", "TS") and isinstance(how, (list, tuple)) and len(how) == 3:
-        numbers = [part for part in how if isinstance(part, (int, float)) and part >= 0]
-        if len(numbers) == 3 and sum(numbers) > 0:
-            return
-    raise InputError(
-        f"eval_args split is {split}; it should be {{'LS': 'valid_and_test'}} (or valid_only, test_only), "
-        f"{{'RS': [0.8, 0.1, 0.1]}}, {{'TS': [0.8, 0.1, 0.1]}} or {{'date': ['1998-03-01', '1998-04-01']}}."
-    )

@@ -1,49 +1,78 @@
-"""What was kept and what was dropped on the way from the file to the examples, as lines in the log."""
+"""What the log says about a data set: how many events, users and items each step retains, and repeated events."""
 
 from logging import getLogger
 from typing import Any
 
 import pandas as pd
+from recbole.utils import FeatureType
 
-from recbole_ext.data.examples import Examples
+SEQUENCES = (FeatureType.TOKEN_SEQ, FeatureType.FLOAT_SEQ)
 
 
-class Funnel:
-    """Counts events, users and items after each step and logs the steps that dropped something.
+class FilterLog:
+    """Counts events, users and items after each step, and logs the steps that removed events.
 
-    Users and items are given as their ids, or tokens, of each event left: two columns of equal length.
+    `users` and `items` are columns of equal length with the id or token of each event that is left.
     """
 
     def __init__(self) -> None:
-        self.last = (0, 0, 0)  # events, users, items
+        self.counts = (0, 0, 0)  # events, users, items
 
     def begin(self, users: Any, items: Any) -> None:
         """Log what was read."""
-        self.last = _count(users, items)
-        getLogger().info("Data: read {:,} events of {:,} users and {:,} items".format(*self.last))
+        self.counts = _count(users, items)
+        getLogger().info("Data: read {:,} events of {:,} users and {:,} items".format(*self.counts))
 
     def step(self, name: str, users: Any, items: Any) -> None:
-        """Log what the step `name` left, if it dropped anything."""
-        if len(users) == self.last[0]:
+        """Log what the step `name` retained, if it removed events."""
+        if len(users) == self.counts[0]:
             return
-        before, self.last = self.last, _count(users, items)
-        kept = zip(("events", "users", "items"), self.last, before, strict=True)
-        getLogger().info(f"Data: {name} kept {', '.join(f'{now:,} of {was:,} {kind}' for kind, now, was in kept)}")
+        before, self.counts = self.counts, _count(users, items)
+        retained = zip(("events", "users", "items"), self.counts, before, strict=True)
+        getLogger().info(f"Data: {name} kept {', '.join(f'{now:,} of {was:,} {kind}' for kind, now, was in retained)}")
 
-    def targets(self, users: Any, shortest: int) -> None:
-        """Log how many events became targets, given the users of those and their shortest history."""
-        events, people, _ = self.last
+    def targets(self, users: Any, shortest_history: int) -> None:
+        """Log how many events became targets, given their users and the length of their shortest history."""
+        event_count, user_count, _ = self.counts
+        condition = "have a history and " if shortest_history else ""
         getLogger().info(
-            f"Data: {len(users):,} of {events:,} events {'have a history and ' if shortest else ''}are targets, "
-            f"of {len(pd.unique(users)):,} of {people:,} users"
+            f"Data: {len(users):,} of {event_count:,} events {condition}are targets, "
+            f"of {len(pd.unique(users)):,} of {user_count:,} users"
         )
 
-    def split(self, name: str, users: Any, items: Any, windows: Examples | None = None) -> None:
-        """Log the size of one split."""
-        inside = "" if windows is None else f", trained on as {len(windows):,} windows"
+    def split(self, name: str, users: Any, items: Any, n_windows: int | None = None) -> None:
+        """Log the size of one part of the split, and the number of windows that it is trained on, if any."""
+        windows = "" if n_windows is None else f", trained on as {n_windows:,} windows"
         counts = "{:,} targets of {:,} users and {:,} items".format(*_count(users, items))
-        getLogger().info(f"Data: {name} has {counts}{inside}")
+        getLogger().info(f"Data: {name} has {counts}{windows}")
 
 
 def _count(users: Any, items: Any) -> tuple[int, int, int]:
     return len(users), len(pd.unique(users)), len(pd.unique(items))
+
+
+def warn_of_copies(events: pd.DataFrame, time_field: str, types: dict[str, FeatureType], config: Any) -> None:
+    """Warn of events that equal another one in every column, as in logs that were joined or appended twice.
+
+    Args:
+        events: a row for each event.
+        time_field: name of the column of times.
+        types: of the columns.
+        config: of the run.
+    """
+    presplit = bool(config["benchmark_filename"])
+    if config["rm_dup_inter"] is not None and not presplit:
+        return
+    same_time = events[events[time_field].duplicated(keep=False)]  # a small part, compared quickly
+    lists = {name: same_time[name].map(tuple) for name in same_time if types.get(name) in SEQUENCES}
+    copies = int(same_time.assign(**lists).duplicated().sum())
+    if copies:
+        remedy = (
+            "remove them from the files"
+            if presplit
+            else "rm_dup_inter: first removes them, and with them every other repeat of an item by its user"
+        )
+        getLogger().warning(
+            f"{copies:,} of {len(events):,} events are exact copies of others in all columns that are read, and the "
+            f"history of a copy holds the original; {remedy}."
+        )

@@ -1,53 +1,54 @@
-"""Data: RecBole's atomic files to loaders, on the event log."""
+"""From RecBole's atomic files to loaders whose random draws depend on the seed alone."""
 
 import contextlib
 import hashlib
 import importlib
 import os
 from collections.abc import Iterator
+from functools import cache
 from logging import getLogger
 from typing import Any
 
 import numpy as np
 import recbole.data
+import torch
+from recbole.data.dataloader import KnowledgeBasedDataLoader
 from recbole.utils import ModelType
 
-from recbole_ext.config.checks import check_catalogue, limit_eval_batch
+from recbole_ext.config.checks import check_item_count, limit_eval_batch
 from recbole_ext.config.evaluation import check_evaluation
 from recbole_ext.data.column_keys import check_column_keys
 from recbole_ext.data.event_log import EventLogDataset
 from recbole_ext.data.files.atomic_file import download
 from recbole_ext.data.presplit import PreSplitDataset
-from recbole_ext.data.recbole_dataset import dataset_class
-from recbole_ext.data.seeded_loader import seeded
+from recbole_ext.data.splits import recbole_dataset_class
 from recbole_ext.errors import InputError, recbole_errors_as_input_error
+from recbole_ext.utils.random_state import fixed_seed
 
-__all__ = ["EventLogDataset", "create_dataset", "data_preparation"]
-
-NO_FILE = os.path.join(os.devnull, "none")  # there is never such a file
-PICKLES = ("save_dataset", "dataset_save_path", "save_dataloaders", "dataloaders_save_path")
+PICKLE_KEYS = ("save_dataset", "dataset_save_path", "save_dataloaders", "dataloaders_save_path")
+NO_FILE = os.path.join(os.devnull, "none")  # a path that can never exist
 
 
 def create_dataset(config):
-    """The data set for the model of `config`.
+    """Read the data set for the model of `config`.
 
-    Sequential models get the event log, RecBole's own included, unless RecBole has a data set class made for them
-    (DIEN, KSR, GRU4RecKG). All others get RecBole's.
+    Sequential models, RecBole's included, get the event log, except those for which RecBole has a data set class
+    (DIEN, KSR, GRU4RecKG). All others get RecBole's data set.
 
-    Nothing depends on the keys of evaluation: one data set can serve several runs.
+    The result does not depend on the keys of evaluation, so that several runs can share a data set.
 
     Raises:
         InputError: the files or the filters are wrong.
     """
-    own = importlib.import_module("recbole.data.dataset")
-    ignored = [key for key in PICKLES if config[key]]
+    recbole_datasets = importlib.import_module("recbole.data.dataset")
+    ignored = [key for key in PICKLE_KEYS if config[key]]
     if ignored:
         getLogger().warning(f"{', '.join(ignored)}: ignored, the files are read anew.")
-    with _no_pickles(config), _recbole_reads(config):
+    with _pickling_disabled(config), _recbole_errors_named(config):
         if not os.path.exists(config["data_path"]):
             download(config)
         check_column_keys(config)
-        if config["MODEL_TYPE"] == ModelType.SEQUENTIAL and not hasattr(own, config["model"] + "Dataset"):
+        if config["MODEL_TYPE"] == ModelType.SEQUENTIAL and not hasattr(recbole_datasets, config["model"] + "Dataset"):
             dataset = (PreSplitDataset if config["benchmark_filename"] else EventLogDataset)(config)
         else:
             if config["item_names"]:
@@ -55,16 +56,16 @@ def create_dataset(config):
                     f"item_names is '{config['item_names']}', but checkpoints of {config['model']} hold no names of "
                     f"items: they cannot be served from alone; leave it out."
                 )
-            dataset = dataset_class(config)(config)
-    dataset.digest = data_digest(dataset)  # for checkpoints; splits keep it
+            dataset = recbole_dataset_class(config)(config)
+    dataset.digest = data_digest(dataset)  # for checkpoints; the parts of a split have it, too
     return dataset
 
 
 def data_preparation(config, dataset):
     """RecBole's `data_preparation`: training, validation and test loaders, as `eval_args` says.
 
-    Whatever they draw (negatives, masks, candidates) depends on `seed` and not on `worker`. The candidates of an
-    evaluation are the same on every pass.
+    Random draws (negatives, masks, candidates) depend on `seed` and not on `worker`. Every pass over validation or test
+    data has the same candidates.
 
     Raises:
         InputError: keys of evaluation contradict each other or the model; `topk` exceeds the number of items; the data
@@ -73,13 +74,13 @@ def data_preparation(config, dataset):
     check_evaluation(config)
     for sentence in getattr(config, "changed_defaults", ()):
         getLogger().warning(sentence)
-    if dataset.iid_field:  # otherwise there are labelled events without items, and nothing is ranked
-        check_catalogue(config, dataset.item_num)
+    if dataset.iid_field:  # without it, the events have labels but no items, and nothing is ranked
+        check_item_count(config, dataset.item_num)
         limit_eval_batch(config, dataset.item_num)
     dataset.makes_loaders = True
-    with _no_pickles(config), _recbole_reads(config):
+    with _pickling_disabled(config), _recbole_errors_named(config):
         loaders = recbole.data.data_preparation(config, dataset)
-    loaders = tuple(seeded(loader, number > 0) for number, loader in enumerate(loaders))
+    loaders = tuple(seeded(loader, evaluates=number > 0) for number, loader in enumerate(loaders))
     for loader in loaders:
         _check_draws(getattr(loader, "_sampler", None))
         if config["transform"] == "mask_itemseq":
@@ -91,39 +92,79 @@ def data_preparation(config, dataset):
     return loaders
 
 
-def _check_draws(sampler) -> None:
-    """Refuse popularity that leaves nothing to draw: RecBole would go on drawing for ever.
+def data_digest(dataset: Any) -> str:
+    """The SHA-256 digest of the events: it changes with any value of any loaded column, and with their order.
 
-    Only items of targets are drawn, and never one that the user has had; of sequential models, never the target.
+    Args:
+        dataset: as RecBole's `create_dataset` returns it, before it is split.
+    """
+    digest = hashlib.sha256(repr(getattr(dataset, "time_origin", None)).encode())
+    for field in sorted(dataset.inter_feat):
+        digest.update(field.encode())
+        values = dataset.inter_feat[field]
+        if values.dtype == object:  # sequences
+            digest.update(np.array([len(value) for value in values]).tobytes())
+            values = np.concatenate([np.ravel(value) for value in values])
+        digest.update(np.asarray(values, dtype=np.float64).tobytes())
+    return digest.hexdigest()
+
+
+@contextlib.contextmanager
+def _pickling_disabled(config) -> Iterator[None]:
+    """Make RecBole neither write pickled data nor read them from `checkpoint_dir`.
+
+    Unpickling can run code. Besides, RecBole would use an old file although keys of this package have changed.
+    """
+    before = {key: config[key] for key in PICKLE_KEYS}
+    for key in PICKLE_KEYS:
+        config[key] = NO_FILE if key.endswith("path") else False
+    try:
+        yield
+    finally:
+        for key, value in before.items():
+            config[key] = value
+
+
+def _recbole_errors_named(config) -> contextlib.AbstractContextManager[None]:
+    return recbole_errors_as_input_error(f"data set '{config['dataset']}' with these keys")
+
+
+# -------------------------------------------------------------------- checks before the first epoch
+
+
+def _check_draws(sampler) -> None:
+    """Refuse negatives by popularity where no item is left to draw: RecBole would draw in an endless loop.
+
+    RecBole draws items that are some target, but none that the user has had (for sequential models: not the target).
     """
     if getattr(sampler, "distribution", "") != "popularity":
         return
     popular = sampler.prob.keys()
-    had = any(len(popular) <= len(used) and popular <= used for used in sampler.used_ids)
-    if had or len(popular) < 2:
+    nothing_left = any(len(popular) <= len(used) and popular <= used for used in sampler.used_ids)
+    if nothing_left or len(popular) < 2:
         raise InputError(
-            f"negatives are drawn by popularity from the {len(popular)} items of the targets, of which some user has "
-            f"had all; draw them uniformly: distribution uniform, mode uniN."
+            f"negatives are drawn by popularity from the {len(popular)} items of the targets, and some user has had "
+            f"all of these; draw them uniformly: distribution uniform, mode uniN."
         )
 
 
 def _check_masks(dataset) -> None:
-    """Refuse histories that hold every item: RecBole would go on for ever to draw another one for a mask."""
-    count = dataset.item_num - 1
+    """Refuse histories with every item: RecBole would look for another item, to mask with, in an endless loop."""
+    item_count = dataset.item_num - 1
     lengths = dataset.inter_feat[dataset.item_list_length_field]
-    for row in (lengths >= count).nonzero().flatten().tolist():
+    for row in (lengths >= item_count).nonzero().flatten().tolist():
         example = dataset.inter_feat[[row]]
         items = example[dataset.iid_field + dataset.config["LIST_SUFFIX"]]
-        if len(items[items > 0].unique()) == count:
+        if len(items[items > 0].unique()) == item_count:
             user = dataset.id2token(dataset.uid_field, int(example[dataset.uid_field][0]))
             raise InputError(
                 f"transform mask_itemseq draws an item that is not in the history, but a history of user '{user}' "
-                f"holds all {count} items; lower MAX_ITEM_LIST_LENGTH below {count}."
+                f"holds all {item_count} items; lower MAX_ITEM_LIST_LENGTH below {item_count}."
             )
 
 
 def _check_classes(dataset, part: str, config) -> None:
-    """Refuse labels of which AUC cannot be computed, better now than after an epoch."""
+    """Refuse labels for which AUC is undefined."""
     field, metric = config["LABEL_FIELD"], "AUC" if "AUC" in config["metrics"] else "GAUC"
     if len(dataset.inter_feat) == 0 or field not in dataset.inter_feat:  # the trainer refuses data without labels
         return
@@ -140,38 +181,74 @@ def _check_classes(dataset, part: str, config) -> None:
         raise InputError(f"metrics has GAUC, but in the {part} data no user has events of both labels; choose AUC.")
 
 
-@contextlib.contextmanager
-def _no_pickles(config) -> Iterator[None]:
-    """Keep RecBole from pickling data, and from unpickling a file that it finds in `checkpoint_dir`.
+# -------------------------------------------------------------------- random draws of loaders
 
-    Such a file could run code, and RecBole would take it though keys of ours may have changed since.
+
+class SeededLoader:
+    """A mixin for RecBole's loaders: each batch is drawn with a seed of its own; see `seeded`.
+
+    Every batch seeds Python's, NumPy's and torch's generator and restores them afterwards. Worker processes, which
+    torch seeds in other ways, therefore draw what the main process would draw.
     """
-    given = {key: config[key] for key in PICKLES}
-    for key in PICKLES:
-        config[key] = NO_FILE if key.endswith("path") else False
-    try:
-        yield
-    finally:
-        for key, value in given.items():
-            config[key] = value
+
+    generator: torch.Generator
+    config: Any
+    evaluates: bool
+    pass_seed: int
+
+    def __iter__(self):
+        # each pass advances the generator, whose state is in the checkpoint: a resumed run draws the same
+        state = self.generator.get_state().numpy()
+        self.pass_seed = self.config["seed"] if self.evaluates else _hash(state)
+        return super().__iter__()
+
+    def collate_fn(self, index):
+        """RecBole's batch of the examples `index`, drawn with a seed that depends on the pass and these examples."""
+        with fixed_seed(_hash(self.pass_seed, index)):
+            return super().collate_fn(index)
+
+    def _neg_sampling(self, events):
+        if not self.evaluates:
+            return super()._neg_sampling(events)
+        # RecBole passes one user at a time: with a seed for each, candidates do not depend on eval_batch_size either
+        ids = [self.config[key] for key in ("USER_ID_FIELD", "ITEM_ID_FIELD")]
+        with fixed_seed(_hash(self.config["seed"], *(events[name] for name in ids if name in events))):
+            return super()._neg_sampling(events)
+
+    def __reduce__(self):  # spawned worker processes get a copy
+        return _empty_copy, (type(self).__mro__[2],), self.__dict__
 
 
-def _recbole_reads(config) -> contextlib.AbstractContextManager[None]:
-    return recbole_errors_as_input_error(f"data set '{config['dataset']}' with these keys")
-
-
-def data_digest(dataset: Any) -> str:
-    """A number that changes with the events of a data set: any value of any column that is loaded, or their order.
+def seeded(loader: Any, evaluates: bool) -> Any:
+    """A loader whose draws do not depend on the number of worker processes. It replaces `loader`.
 
     Args:
-        dataset: as RecBole's `create_dataset` returns it, before it is split.
+        loader: a loader of RecBole.
+        evaluates: whether every pass draws the same. Otherwise each pass draws anew.
     """
-    digest = hashlib.sha256(repr(getattr(dataset, "time_origin", None)).encode())
-    for field in sorted(dataset.inter_feat):
-        digest.update(field.encode())
-        values = dataset.inter_feat[field]
-        if values.dtype == object:  # sequences
-            digest.update(np.array([len(value) for value in values]).tobytes())
-            values = np.concatenate([np.ravel(value) for value in values])
-        digest.update(np.asarray(values, dtype=np.float64).tobytes())
-    return digest.hexdigest()
+    if isinstance(loader, KnowledgeBasedDataLoader):  # a pair of loaders
+        loader.general_dataloader = seeded(loader.general_dataloader, evaluates)
+        loader.kg_dataloader = seeded(loader.kg_dataloader, evaluates)
+        return loader
+    attributes = {name: value for name, value in loader.__dict__.items() if name != "collate_fn"}  # a bound method
+    copy = _empty_copy(type(loader))
+    copy.__dict__.update(attributes, evaluates=evaluates, pass_seed=loader.config["seed"])
+    return copy
+
+
+def _hash(*values: Any) -> int:
+    """A number of 63 bits that depends on numbers, or arrays of them, and is the same in every process."""
+    digest = hashlib.blake2b(digest_size=8)
+    for value in values:
+        array = np.asarray(value)
+        digest.update(str(array.shape).encode() + array.tobytes())
+    return int.from_bytes(digest.digest(), "little") >> 1
+
+
+@cache
+def _with_seeds(base: type) -> type:
+    return type(base.__name__, (SeededLoader, base), {"__doc__": base.__doc__})
+
+
+def _empty_copy(base: type) -> Any:
+    return object.__new__(_with_seeds(base))

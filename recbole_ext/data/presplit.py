@@ -9,11 +9,10 @@ from recbole.data.interaction import Interaction
 from recbole.utils import FeatureType
 
 from recbole_ext.data.event_log import EventLogDataset
-from recbole_ext.data.examples import EventLog, Examples
+from recbole_ext.data.examples import EventLog, Examples, Ranges
 from recbole_ext.data.files.atomic_file import AtomicTable
 from recbole_ext.data.files.exact_time import EVENTS
-from recbole_ext.data.ranges import Ranges
-from recbole_ext.data.splits import add_validation
+from recbole_ext.data.splits import add_empty_validation
 from recbole_ext.errors import InputError
 
 FILTERS = ("rm_dup_inter", "val_interval", "user_inter_num_interval", "item_inter_num_interval")
@@ -41,7 +40,7 @@ class PreSplitDataset(EventLogDataset):
 
     def _load_inter_feat(self, token, dataset_path):
         super()._load_inter_feat(token, dataset_path)
-        add_validation(self)
+        add_empty_validation(self)
 
     def _load_data(self, token, dataset_path):
         super()._load_data(token, dataset_path)

@@ -1,4 +1,4 @@
-"""From what was collected to metrics: RecBole's, GAUC of labels, and metrics of one's own."""
+"""From collected scores to metrics: RecBole's, GAUC of labels, and registered metrics."""
 
 from typing import Any
 
@@ -7,32 +7,39 @@ from recbole.evaluator import Collector, Evaluator, metric_information
 
 from recbole_ext.config.metrics import registered
 from recbole_ext.errors import InputError
-from recbole_ext.evaluation.gauc import gauc, measures_labels
+from recbole_ext.evaluation.per_user import gauc, measures_gauc_of_labels
+
+TRAINING_COUNTS = ("data.num_items", "data.num_users", "data.count_items", "data.count_users")
 
 
 class LabelEvaluator(Evaluator):
-    """RecBole's evaluator, with GAUC of labels where that is asked for.
+    """RecBole's evaluator, with GAUC of labels.
 
     Attributes:
-        collected: what the last evaluation collected, for `per_user_table`; None unless `keeps_collected` is set.
+        keeps_collected (bool): whether `collected` is set.
+        collected: the data of the last evaluation, for `per_user_table`; None unless `keeps_collected`.
     """
 
     def __init__(self, config):
         super().__init__(config)
         self.keeps_collected, self.collected = False, None
-        if measures_labels(config):
+        if measures_gauc_of_labels(config):
             self.metric_class["gauc"] = self
             self.decimals = config["metric_decimal_place"]
 
     def evaluate(self, dataobject: Any) -> dict[str, float]:
-        """All metrics by their names; `InputError` if a metric of one's own calls its results otherwise."""
+        """All metrics by name.
+
+        Raises:
+            InputError: a registered metric returns results under other names than its own.
+        """
         for name in ("rec.score", "data.label"):  # RecBole's metrics squeeze a single label to a number
             if name in dataobject and dataobject.get(name).shape == (1,):
                 dataobject.set(name, dataobject.get(name).unsqueeze(-1))
         result = super().evaluate(dataobject)
         self.collected = dataobject if self.keeps_collected else None
-        if own := registered(self.config["metrics"]):
-            names = " and ".join(f"'{metric.__name__.lower()}'" for metric in own)
+        if user_metrics := registered(self.config["metrics"]):
+            names = " and ".join(f"'{metric.__name__.lower()}'" for metric in user_metrics)
             for name in result:
                 if name.partition("@")[0] not in self.metrics:
                     raise InputError(
@@ -46,38 +53,35 @@ class LabelEvaluator(Evaluator):
         return result
 
     def calculate_metric(self, struct: Any) -> dict[str, float]:
-        """GAUC of what a `CountingCollector` collected."""
+        """GAUC of labels, from the data of a `LabelCollector`; RecBole calls it as it calls its metrics."""
         user, label, score = (struct.get(key).numpy().ravel() for key in ("data.user", "data.label", "rec.score"))
         return {"gauc": round(gauc(user, label, score), self.decimals)}
 
 
-OF_TRAINING = ("data.num_items", "data.num_users", "data.count_items", "data.count_users")
+class LabelCollector(Collector):
+    """RecBole's collector, which also collects users, and does not take counts for tensors.
 
-
-class CountingCollector(Collector):
-    """RecBole's collector, which moves everything to the CPU as if it were a tensor.
-
-    ItemCoverage, GiniIndex, AveragePopularity and TailPercentage need counts, which are no tensors. GAUC of labels and
-    metrics of each user need the users, too.
+    RecBole's moves everything to the CPU as tensors. ItemCoverage, GiniIndex, AveragePopularity and TailPercentage need
+    item counts, which are not tensors. GAUC of labels and metrics of each user need the users.
 
     Attributes:
         keeps_rows (bool): whether the user and the number of positives of each row are collected.
-        row_of_candidate: of the batch to come, the row of each of its candidates, [C]; None where each line of the
-            batch is a row.
+        row_of_candidate: of the next batch, the row of each of its candidates, [C]; None where each line of the batch
+            is a row.
     """
 
     def __init__(self, config):
         super().__init__(config)
-        self.of_users = measures_labels(config)
+        self.needs_users = measures_gauc_of_labels(config)
         self.keeps_rows = False
         self.row_of_candidate: torch.Tensor | None = None
-        if self.of_users:
+        if self.needs_users:
             for need, value in (("rec.meanrank", False), ("rec.score", True), ("data.label", True)):
                 setattr(self.register, need, value)
 
     def check_training_data(self) -> None:
-        """Refuse metrics that need the training data where `data_collect` was not given it."""
-        missing = [need for need in OF_TRAINING if self.register.need(need) and need not in self.data_struct]
+        """`InputError` if a metric needs counts of the training data, which `data_collect` has not received."""
+        missing = [need for need in TRAINING_COUNTS if self.register.need(need) and need not in self.data_struct]
         if missing:
             names = [metric for metric in self.config["metrics"] if missing[0] in metric_information[metric.lower()]]
             raise InputError(
@@ -87,7 +91,7 @@ class CountingCollector(Collector):
 
     def eval_batch_collect(self, scores_tensor, interaction, positive_u, positive_i):
         super().eval_batch_collect(scores_tensor, interaction, positive_u, positive_i)
-        if not (self.of_users or self.keeps_rows):
+        if not (self.needs_users or self.keeps_rows):
             return
         users = interaction[self.config["USER_ID_FIELD"]].to(self.device)
         if self.row_of_candidate is not None and scores_tensor.dim() == 2:
@@ -99,12 +103,12 @@ class CountingCollector(Collector):
             self.data_struct.update_tensor("data.positives", positives)
 
     def get_data_struct(self):
-        held = self.data_struct._data_dict
-        counts = {key: held.pop(key) for key, value in list(held.items()) if not isinstance(value, torch.Tensor)}
+        data = self.data_struct._data_dict
+        counts = {key: data.pop(key) for key, value in list(data.items()) if not isinstance(value, torch.Tensor)}
         collected = super().get_data_struct()
         for struct in (self.data_struct, collected):
             for key, value in counts.items():
                 struct.set(key, value)
-        for key in ("data.user", "data.positives"):  # as RecBole does with what belongs to one evaluation
-            held.pop(key, None)
+        for key in ("data.user", "data.positives"):  # they belong to one evaluation; RecBole resets its own
+            data.pop(key, None)
         return collected

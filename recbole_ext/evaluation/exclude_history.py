@@ -1,4 +1,4 @@
-"""Rankings without the items that a user has had before (`exclude_history`)."""
+"""Rankings without the items in a user's history (`exclude_history`)."""
 
 from logging import getLogger
 from typing import Any
@@ -10,52 +10,55 @@ from recbole_ext.data.examples import Examples
 from recbole_ext.errors import InputError
 
 
-class History:
-    """Takes the items of histories out of the scores of one pass over evaluation data.
+class SeenItemFilter:
+    """Excludes the items of histories from the scores of one pass over evaluation data.
 
-    All earlier events of the user count, also those too old for the model's list; only of RecBole's own data sets (of
-    DIEN, say) no more than the list is known. A target that is in the history itself cannot be hit, and is counted in
-    the log.
+    It takes all earlier events of the user, also those that do not fit in the model's list. Of RecBole's own data sets
+    (DIEN's, for example) the list is all there is. Such a ranking never contains a target that is in its own history;
+    the log counts these targets.
 
     Args:
-        dataset: the data to evaluate, which the loader goes through in order.
+        dataset: the data to evaluate, in the order of the loader.
         config: of the run.
     """
 
     def __init__(self, dataset: Any, config: Any):
         self.dataset = dataset
         self.examples = dataset.inter_feat if isinstance(dataset.inter_feat, Examples) else None
-        self.user, self.item = dataset.uid_field, dataset.iid_field
-        self.items = self.item + config["LIST_SUFFIX"]
-        self.most = max(config["topk"])
-        self.rows, self.done, self.repeated = len(dataset.inter_feat), 0, 0
+        self.user_field, self.item_field = dataset.uid_field, dataset.iid_field
+        self.list_field = self.item_field + config["LIST_SUFFIX"]
+        self.max_k = max(config["topk"])
+        self.row_count = len(dataset.inter_feat)
+        self.next_row = self.repeated_targets = 0
 
-    def _name(self, user: Tensor) -> str:
-        return str(self.dataset.id2token(self.user, int(user)))
-
-    def take_out(self, scores: Tensor, batch: Any) -> None:
-        """Set the scores of the next rows' histories to -inf, in place.
+    def exclude(self, scores: Tensor, batch: Any) -> None:
+        """Set the scores of the items in the next rows' histories to -inf, in place.
 
         Args:
-            scores: of all items, [B, V + 1], that of the padding being -inf.
-            batch: the rows, B of them.
+            scores: of all items, [B, V + 1]; that of the padding is -inf.
+            batch: the next B rows.
 
         Raises:
-            InputError: fewer items are left for a row than its ranking is to have (`topk`).
+            InputError: fewer items than `topk` are left for a row.
         """
         if self.examples is None:
-            scores.scatter_(1, batch[self.items].to(scores.device), -torch.inf)
+            scores.scatter_(1, batch[self.list_field].to(scores.device), -torch.inf)
         else:
-            rows, items = self.examples[slice(self.done, self.done + len(batch))].past(self.item, self.user)
+            examples = self.examples[slice(self.next_row, self.next_row + len(batch))]
+            rows, items = examples.past(self.item_field, self.user_field)
             scores[rows.to(scores.device), items.to(scores.device)] = -torch.inf
-        target = batch[self.item].to(scores.device)
-        self.repeated += int((scores.gather(1, target.unsqueeze(1)) == -torch.inf).sum())
-        left, row = (scores > -torch.inf).sum(1).min(0)
-        if left < self.most:
+        target = batch[self.item_field].to(scores.device)
+        self.repeated_targets += int((scores.gather(1, target.unsqueeze(1)) == -torch.inf).sum())
+        items_left, row = (scores > -torch.inf).sum(1).min(0)
+        if items_left < self.max_k:
+            user = self.dataset.id2token(self.user_field, int(batch[self.user_field][row]))
+            remedy = "lower topk" if items_left else "leave out users who have had every item"
             raise InputError(
-                f"exclude_history leaves {int(left)} items to rank for user '{self._name(batch[self.user][row])}', but "
-                f"topk is {self.most}; {'lower topk' if left else 'leave out users who have had every item'}."
+                f"exclude_history leaves {int(items_left)} items to rank for user '{user}', but topk is {self.max_k}; "
+                f"{remedy}."
             )
-        self.done += len(batch)
-        if self.done == self.rows and self.repeated:
-            getLogger().info(f"exclude_history: {self.repeated:,} of {self.rows:,} targets are in their own history.")
+        self.next_row += len(batch)
+        if self.next_row == self.row_count and self.repeated_targets:
+            getLogger().info(
+                f"exclude_history: {self.repeated_targets:,} of {self.row_count:,} targets are in their own history."
+            )

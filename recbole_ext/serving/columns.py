@@ -15,7 +15,7 @@ import torch
 from recbole.utils import FeatureType
 from torch import Tensor
 
-from recbole_ext.data.description import Catalogue
+from recbole_ext.data.description import DatasetDescription
 from recbole_ext.data.files.table import Table
 from recbole_ext.data.files.time_units import FIRST_YEAR, LATEST_YEAR, YEAR, check_span, mistyped, seconds_per_unit
 from recbole_ext.errors import InputError
@@ -181,7 +181,7 @@ def _far_date(value: Any) -> float:
         return np.nan
 
 
-def times(table: Table, name: str, catalogue: Catalogue) -> np.ndarray:
+def times(table: Table, name: str, catalogue: DatasetDescription) -> np.ndarray:
     """A column of times in the unit of the training's file (`time_unit`) since 1970, float64 [N].
 
     Args:
@@ -208,7 +208,7 @@ def times(table: Table, name: str, catalogue: Catalogue) -> np.ndarray:
     return dates / seconds_per_unit(unit) if is_date.any() else numbers
 
 
-def seconds(table: Table, name: str, catalogue: Catalogue) -> np.ndarray:
+def seconds(table: Table, name: str, catalogue: DatasetDescription) -> np.ndarray:
     """A column of times of events in seconds since the first event of the training, float64 [N].
 
     Args:
@@ -230,7 +230,7 @@ def seconds(table: Table, name: str, catalogue: Catalogue) -> np.ndarray:
     return (found - catalogue.first_time) * unit
 
 
-def request_seconds(table: Table, name: str, catalogue: Catalogue) -> np.ndarray:
+def request_seconds(table: Table, name: str, catalogue: DatasetDescription) -> np.ndarray:
     """A column of times of requests in seconds since the first event of the training, float64 [N].
 
     Raises:
@@ -256,7 +256,7 @@ def numbers(table: Table, name: str) -> np.ndarray:
 # -------------------------------------------------------------------- features
 
 
-def feature(table: Table, name: str, catalogue: Catalogue) -> Tensor:
+def feature(table: Table, name: str, catalogue: DatasetDescription) -> Tensor:
     """A column of features as the model takes it: ids [N] or [N, S], or numbers, float32 [N].
 
     Unknown and missing tokens are padding.

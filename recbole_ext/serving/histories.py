@@ -16,10 +16,9 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from recbole_ext.data.description import Catalogue
-from recbole_ext.data.examples import EventLog, Examples
+from recbole_ext.data.description import DatasetDescription
+from recbole_ext.data.examples import EventLog, Examples, Ranges
 from recbole_ext.data.files.table import Table, refuse_repeated, values_table
-from recbole_ext.data.ranges import Ranges
 from recbole_ext.errors import InputError
 from recbole_ext.model import contract
 from recbole_ext.serving.columns import Vocabulary, as_text, feature, missing, numbers, request_seconds, seconds
@@ -146,7 +145,7 @@ class HistoryReader:
             (`model/contract.py`).
     """
 
-    def __init__(self, catalogue: Catalogue, items: Vocabulary, users: Vocabulary, model: Any):
+    def __init__(self, catalogue: DatasetDescription, items: Vocabulary, users: Vocabulary, model: Any):
         self.catalogue, self.items, self.users = catalogue, items, users
         self.config = catalogue.config
         self.context = contract.context_features(model)

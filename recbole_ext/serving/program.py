@@ -10,7 +10,7 @@ from recbole.utils import FeatureType
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from recbole_ext.data.description import Catalogue
+from recbole_ext.data.description import DatasetDescription
 from recbole_ext.errors import InputError
 from recbole_ext.model import MODELS, contract
 
@@ -38,7 +38,7 @@ class ExportedScorer(nn.Module):
 
     model: Any
 
-    def __init__(self, model: Any, catalogue: Catalogue):
+    def __init__(self, model: Any, catalogue: DatasetDescription):
         super().__init__()
         if contract.item_scorer(model) is None:
             raise InputError(

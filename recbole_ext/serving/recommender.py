@@ -14,12 +14,19 @@ from recbole.utils import ModelType
 from tqdm import tqdm
 
 from recbole_ext.checkpoint import file as checkpoint
-from recbole_ext.checkpoint.rebuild import build, class_of, config_of, device_named, naming_checkpoint
-from recbole_ext.checkpoint.training_run import read_run
+from recbole_ext.checkpoint.file import read_run
+from recbole_ext.checkpoint.restore import (
+    build,
+    build_config,
+    load_weights,
+    naming_checkpoint,
+    parse_device,
+    resolve_class,
+)
 from recbole_ext.config.config import OfflineConfig
 from recbole_ext.config.metrics import for_serving
-from recbole_ext.data.description import Catalogue
-from recbole_ext.data.files.item_names import ITEM_NAME, resolve_item_names
+from recbole_ext.data.description import DatasetDescription
+from recbole_ext.data.files.item_files import ITEM_NAME, resolve_item_names
 from recbole_ext.data.files.table import Table, values_table
 from recbole_ext.errors import InputError
 from recbole_ext.serving.columns import Vocabulary, as_text
@@ -29,6 +36,7 @@ from recbole_ext.serving.exporter import target_file, write
 from recbole_ext.serving.histories import HistoryReader, Requests
 from recbole_ext.serving.scoring import best, scorer_of
 from recbole_ext.serving.vectors import Vectors, check_vectors, item_vectors, user_vectors
+from recbole_ext.utils import random_state
 from recbole_ext.utils.paths import check_outputs, writable_file
 from recbole_ext.utils.wording import counted, quoted
 
@@ -45,7 +53,7 @@ class Recommender:
         item_names: their names for people, object [V + 1], or None; see `load`.
     """
 
-    def __init__(self, config: Any, model: Any, catalogue: Catalogue, item_names: Any = None):
+    def __init__(self, config: Any, model: Any, catalogue: DatasetDescription, item_names: Any = None):
         self.config, self.model, self.catalogue = config, model.eval(), catalogue
         self.user_field, self.item_field, self.time_field = (
             catalogue.uid_field, catalogue.iid_field, catalogue.time_field
@@ -82,19 +90,19 @@ class Recommender:
         """
         state = checkpoint.load(path)
         state["optimizer"] = {}  # twice the size of the weights, and of no use here
-        network_class = class_of(state, model, str(path))
+        network_class = resolve_class(state, model, str(path))
         state["config"] = for_serving(state["config"])
         with naming_checkpoint(path):
-            config = config_of(OfflineConfig, state, network_class, {})
+            config = build_config(OfflineConfig, state, network_class, {})
         if config["MODEL_TYPE"] != ModelType.SEQUENTIAL:
             raise InputError(f"checkpoint {path} is of {state['model']}, which is no sequential model: it has no use "
                              f"for histories.")  # fmt: skip
         if device is not None:
-            config["device"] = device_named(device)
+            config["device"] = parse_device(device)
             config["use_gpu"] = config["device"].type != "cpu"
         with naming_checkpoint(path):
             network, catalogue = _rebuilt(config, state, path)
-        checkpoint.load_weights(network, state, path)
+        load_weights(network, state, path)
         recommender = cls(config, network, catalogue, item_names)
         recommender.path = path
         return recommender
@@ -412,17 +420,16 @@ def as_bool(argument: str, value: Any) -> bool:
     return bool(value)
 
 
-def _rebuilt(config: Any, state: dict[str, Any], path: str | os.PathLike) -> tuple[Any, Catalogue]:
+def _rebuilt(config: Any, state: dict[str, Any], path: str | os.PathLike) -> tuple[Any, DatasetDescription]:
     """The model without its weights, and what stands in for its data; the caller's random numbers stay as they are."""
     if not isinstance(state.get("data"), dict):
         raise InputError(
             f"checkpoint {path} does not say enough of its data to do without; train {state['model']} anew, or use "
             f"load_data_and_model."
         )
-    numbers = np.random.get_state()
     try:
-        with torch.random.fork_rng(devices=[]):
-            catalogue = Catalogue(config, state["data"], state["tokens"], state["time_origin"])
+        with random_state.preserved():
+            catalogue = DatasetDescription(config, state["data"], state["tokens"], state["time_origin"])
             return build(config, catalogue), catalogue
     except InputError:
         raise
@@ -431,5 +438,3 @@ def _rebuilt(config: Any, state: dict[str, Any], path: str | os.PathLike) -> tup
             f"checkpoint {path} does not say enough of its data for {state['model']} ({error}); use "
             f"load_data_and_model."
         ) from error
-    finally:
-        np.random.set_state(numbers)

@@ -8,11 +8,10 @@ import numpy as np
 import torch
 
 from recbole_ext.checkpoint import file as checkpoint
-from recbole_ext.checkpoint.rebuild import class_of, config_of, naming_checkpoint
+from recbole_ext.checkpoint.restore import build_config, compare_data, naming_checkpoint, resolve_class
 from recbole_ext.config import Config
 from recbole_ext.data import create_dataset
-from recbole_ext.data.examples import EventLog, Examples
-from recbole_ext.data.ranges import Ranges
+from recbole_ext.data.examples import EventLog, Examples, Ranges
 from recbole_ext.errors import InputError
 from recbole_ext.model import contract
 from recbole_ext.serving.histories import Requests
@@ -31,11 +30,11 @@ def training_user_requests(path: str, changes: dict[str, Any], context: list[str
         InputError: the data is missing or is not what it was, or its files hold histories of their own.
     """
     state = checkpoint.load(path)
-    network_class = class_of(state, None, path)
+    network_class = resolve_class(state, None, path)
     with naming_checkpoint(path, changes):
-        config = config_of(Config, state, network_class, changes)
+        config = build_config(Config, state, network_class, changes)
         dataset = create_dataset(config)
-    checkpoint.compare_data(state, dataset, config["data_path"], path)
+    compare_data(state, dataset, config["data_path"], path)
     frame = dataset.inter_feat  # every event, those included that histories and targets leave out
     users, items = (frame[name].to_numpy() for name in (dataset.uid_field, dataset.iid_field))
     last = frame.iloc[np.lexsort((frame[dataset.time_field].to_numpy(), users))].groupby(dataset.uid_field).tail(1)

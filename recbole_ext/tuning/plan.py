@@ -7,7 +7,7 @@ from typing import Any
 import recbole
 
 from recbole_ext.config import Config
-from recbole_ext.config.checks import check_catalogue
+from recbole_ext.config.checks import check_item_count
 from recbole_ext.config.evaluation import check_run
 from recbole_ext.errors import InputError
 from recbole_ext.model.registry import name_of
@@ -46,7 +46,7 @@ class Plan:
         self.model, self.config, self.keys = model, config, keys
         self.space, self.options, self.first, self.points = space, options, first, points
         self.data = SharedData(config)
-        check_catalogue(config, self.data.dataset.item_num)
+        check_item_count(config, self.data.dataset.item_num)
         self._check_validation()
 
     def _check_validation(self) -> None:

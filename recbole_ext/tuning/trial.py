@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from recbole.utils import init_seed
 
-from recbole_ext.checkpoint.rebuild import build
+from recbole_ext.checkpoint.restore import build
 from recbole_ext.config import Config
 from recbole_ext.config.config import OfflineConfig
 from recbole_ext.config.metrics import register_metric
@@ -144,7 +144,7 @@ def train(
     train_data, valid_data, _ = data.loaders(config)
     init_seed(config["seed"], config["reproducibility"])
     trainer = get_trainer(config)(config, build(config, train_data._dataset))
-    trainer.resumable = False  # a trial always starts from the beginning
+    trainer.save_latest = False  # a trial always starts from the beginning
 
     def after_validation(epoch: int, score: float) -> None:
         if os.path.exists(trainer.saved_model_file):  # this epoch is the best so far, or as good as the best

@@ -15,6 +15,7 @@ import torch
 
 from recbole_ext import InputError
 from recbole_ext.checkpoint import file as checkpoint
+from recbole_ext.checkpoint.restore import load_weights
 from recbole_ext.utils import random_state
 from recbole_ext.utils.versions import versions
 
@@ -210,7 +211,7 @@ def test_a_process_killed_while_saving_leaves_a_whole_file():
 def test_the_states_of_all_generators_are_plain_and_complete():
     import random
 
-    states = random_state.random_states()
+    states = random_state.capture()
     torch.save(states, "a.pth")
     states = torch.load("a.pth", weights_only=True)
     expected = random.random(), np.random.rand(3), torch.rand(3)
@@ -227,13 +228,13 @@ def test_weights_of_another_shape_are_refused(state):
     model = torch.nn.Linear(2, 2)
     model.other_parameter = dict
     with pytest.raises(InputError, match="does not fit Linear as configured: .*bias"):
-        checkpoint.load_weights(model, state, "a.pth")
+        load_weights(model, state, "a.pth")
 
 
 def test_weights_that_are_no_numbers_are_refused(state):
     state["state_dict"]["weight"][3] = float("nan")
     with pytest.raises(InputError, match="a.pth holds values in 'weight' that are not numbers"):
-        checkpoint.load_weights(torch.nn.Linear(2, 2), state, "a.pth")
+        load_weights(torch.nn.Linear(2, 2), state, "a.pth")
 
 
 def test_what_the_model_does_not_keep_is_refused(state):
@@ -242,8 +243,8 @@ def test_what_the_model_does_not_keep_is_refused(state):
             return {"counts": None}
 
     state["other_parameter"] = {"forward": 1}
-    with pytest.raises(InputError, match="does not fit Model, which keeps no 'forward'"):
-        checkpoint.load_weights(Model(2, 2), state, "a.pth")
+    with pytest.raises(InputError, match="does not fit Model, which has no 'forward'"):
+        load_weights(Model(2, 2), state, "a.pth")
 
 
 def test_tokens_that_are_no_lists_and_paths_that_are_none_are_refused(state):

@@ -13,6 +13,7 @@ import torch
 
 from recbole_ext import InputError, Recommender, get_trainer, load_data_and_model, run_recbole
 from recbole_ext.checkpoint import file as checkpoint
+from recbole_ext.checkpoint import restore
 from recbole_ext.checkpoint.schema import check_content
 from recbole_ext.serving.training_users import everyone
 
@@ -128,7 +129,7 @@ def measured(file: str) -> Any:
 def resumed(file: str) -> Any:
     work = shutil.copy(file, "work.pth")
     result = run_recbole(resume=work, config_dict={"epochs": 2}, argv=[])
-    state = checkpoint.newest(work)[2]
+    state = checkpoint.find_resume_state(work).checkpoint
     weights = {name: values.tolist() for name, values in state["state_dict"].items()}
     return result["test_result"], result["best_valid_score"], state["epoch"], weights
 
@@ -149,8 +150,8 @@ def test_every_value_is_refused_or_does_not_matter(trained, monkeypatch):
         refused = (
             refused
             or in_one_sentence(check_content, changed, "a.pth")
-            or in_one_sentence(checkpoint.load_weights, copy.deepcopy(model), changed, "a.pth")
-            or in_one_sentence(checkpoint.check_optimizer, optimizer, changed, "a.pth")
+            or in_one_sentence(restore.load_weights, copy.deepcopy(model), changed, "a.pth")
+            or in_one_sentence(restore.check_optimizer, optimizer, changed, "a.pth")
         )
         if not refused:
             harmless.setdefault(name.rpartition(": ")[0], changed)

@@ -10,8 +10,7 @@ import torch
 from recbole.data.dataset import SequentialDataset
 
 from recbole_ext import InputError, create_dataset, data_preparation
-from recbole_ext.data.examples import EventLog, Examples
-from recbole_ext.data.ranges import Ranges
+from recbole_ext.data.examples import EventLog, Examples, Ranges
 
 SPLITS = [
     {"split": {"LS": "valid_and_test"}},

@@ -12,7 +12,7 @@ import torch
 
 from recbole_ext import InputError, Recommender, create_dataset, data_preparation, get_trainer
 from recbole_ext.cli.entry import main
-from recbole_ext.data.files.item_names import names_in_file, resolve_item_names
+from recbole_ext.data.files.item_files import names_in_file, resolve_item_names
 from recbole_ext.serving.explain import figures as why_figures
 from recbole_ext.serving.explain.page import page
 

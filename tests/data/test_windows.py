@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from recbole_ext import InputError, create_dataset, data_preparation
-from recbole_ext.data.ranges import filtered_prefixes, prefixes, user_starts, windows
+from recbole_ext.data.examples import filtered_prefixes, prefixes, user_starts, windows
 
 LABELLED = ("user_id:token", "item_id:token", "timestamp:float", "label:float")
 

@@ -9,7 +9,7 @@ from sklearn.metrics import roc_auc_score
 from recbole_ext import InputError, create_dataset, data_preparation, get_trainer
 from recbole_ext.config.evaluation import check_evaluation
 from recbole_ext.evaluation.evaluator import LabelEvaluator
-from recbole_ext.evaluation.gauc import gauc
+from recbole_ext.evaluation.per_user import gauc
 
 COLUMNS = ("user_id:token", "item_id:token", "timestamp:float", "rating:float")
 KEYS = {

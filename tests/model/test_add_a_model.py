@@ -40,7 +40,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def test_training_resumes_from_the_checkpoint(page: dict[str, Any]) -> None:
     path = page["folder"] / page["result"]["checkpoint"]
     assert page["first"]["checkpoint"] == page["result"]["checkpoint"]
-    state = checkpoint.newest(path)[2]
+    state = checkpoint.find_resume_state(path).checkpoint
     assert state["epoch"] == 1
     first, second = state["curves"]["train_loss"]
     assert second < first

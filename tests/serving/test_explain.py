@@ -13,9 +13,9 @@ import torch
 
 from recbole_ext import InputError, Recommender, create_dataset, data_preparation, get_trainer
 from recbole_ext.checkpoint import file as checkpoint
-from recbole_ext.checkpoint.training_run import Curves, TrainingRun, read_run
+from recbole_ext.checkpoint.file import LearningCurves, TrainingRun, read_run
 from recbole_ext.cli.entry import main
-from recbole_ext.data.description import Catalogue, describe
+from recbole_ext.data.description import DatasetDescription, describe
 from recbole_ext.serving.explain import figures as why_figures
 from recbole_ext.serving.explain.page import page
 from recbole_ext.utils.html import COLOURS
@@ -57,7 +57,8 @@ def recommender(make_model):
         randomise(model)
         data = train._dataset
         tokens = {field: [str(token) for token in data.field2id_token[field]] for field in NAMES[:2]}
-        return Recommender(data.config, model, Catalogue(data.config, describe(data), tokens, data.time_origin))
+        description = DatasetDescription(data.config, describe(data), tokens, data.time_origin)
+        return Recommender(data.config, model, description)
 
     return make
 
@@ -352,7 +353,7 @@ def trained(make_config):
 def validation_gives(monkeypatch, *scores):
     given = iter(scores)
     monkeypatch.setattr(
-        "recbole_ext.training.trainer.PlainCheckpoints.evaluate", lambda *_, **__: {"ndcg@5": next(given)}
+        "recbole_ext.training.trainer.CheckedTrainer.evaluate", lambda *_, **__: {"ndcg@5": next(given)}
     )
 
 
@@ -558,9 +559,9 @@ def test_curves_mark_the_epoch_of_the_model():
 
 @pytest.mark.parametrize("stored", [None, {}, {"train_loss": [], "valid_score": []}])
 def test_curves_begin_empty_without_stored_ones(stored):
-    curves = Curves(stored)
-    curves.trained(1, (2.0, 0.5))
-    curves.validated(0.25)
+    curves = LearningCurves(stored)
+    curves.add_loss(1, (2.0, 0.5))
+    curves.add_score(0.25)
     assert curves.to_dict() == {"train_loss": [None, 2.5], "valid_score": [None, 0.25]}
 
 

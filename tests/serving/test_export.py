@@ -14,7 +14,7 @@ import torch
 from recbole_ext import InputError, Recommender, create_dataset, data_preparation, get_trainer
 from recbole_ext.checkpoint import file as checkpoint
 from recbole_ext.cli.entry import main
-from recbole_ext.data.description import Catalogue, describe
+from recbole_ext.data.description import DatasetDescription, describe
 from recbole_ext.serving import exporter as exporting
 from recbole_ext.serving.program import ExportedScorer
 
@@ -52,7 +52,7 @@ def asked(make_model):
                 weights.add_(torch.randn_like(weights) * 0.2)
         dataset = train._dataset
         tokens = {field: [str(token) for token in dataset.field2id_token[field]] for field in NAMES[:2]}
-        catalogue = Catalogue(dataset.config, describe(dataset), tokens, dataset.time_origin)
+        catalogue = DatasetDescription(dataset.config, describe(dataset), tokens, dataset.time_origin)
         return Recommender(dataset.config, model.to(dtype), catalogue)
 
     return make

@@ -13,7 +13,7 @@ import torch
 
 from recbole_ext import InputError
 from recbole_ext.cli.files import read_events, read_tokens
-from recbole_ext.data.description import Catalogue
+from recbole_ext.data.description import DatasetDescription
 from recbole_ext.data.files.table import read_csv
 from recbole_ext.model.contract import reads_times
 from recbole_ext.serving.columns import Vocabulary
@@ -46,7 +46,7 @@ def make_reader():
             "tables": {"user": {}, "item": {}}, "extremes": {}, "normalised": {}, "first_time": 0.0,
         }  # fmt: skip
         tokens = {"user_id": ["[PAD]", "u1", "u2"], "item_id": ["[PAD]", "x", "y", "z"]}
-        catalogue = Catalogue(config, description, tokens, 0.0)
+        catalogue = DatasetDescription(config, description, tokens, 0.0)
         model = SimpleNamespace(reads_times=keys.get("reads_times", True), context_features=keys.get("context", ()))
         vocabularies = (Vocabulary(tokens[name]) for name in ("item_id", "user_id"))
         return HistoryReader(catalogue, *vocabularies, model)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from recbole_ext import InputError, Recommender
-from recbole_ext.data.description import Catalogue, describe
+from recbole_ext.data.description import DatasetDescription, describe
 from tests.oracles.bare import randomise
 
 NAMES = ["user_id", "item_id", "timestamp"]
@@ -22,7 +22,8 @@ def recommender(make_model):
         randomise(model)
         data = train._dataset
         tokens = {field: [str(token) for token in data.field2id_token[field]] for field in NAMES[:2]}
-        return Recommender(data.config, model, Catalogue(data.config, describe(data), tokens, data.time_origin))
+        description = DatasetDescription(data.config, describe(data), tokens, data.time_origin)
+        return Recommender(data.config, model, description)
 
     return make
 

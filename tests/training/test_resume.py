@@ -92,7 +92,7 @@ def scored(monkeypatch, scores):
         trainer.last_result = {"ndcg@5": score}
         return score, trainer.last_result
 
-    monkeypatch.setattr("recbole_ext.training.trainer.PlainCheckpoints._valid_epoch", valid_epoch)
+    monkeypatch.setattr("recbole_ext.training.checkpointing.ResumableCheckpoints._valid_epoch", valid_epoch)
 
 
 def test_the_latest_epoch_is_kept_beside_the_best_one(run, monkeypatch):
@@ -138,7 +138,7 @@ def test_a_latest_epoch_of_another_run_is_not_taken(run, monkeypatch):
     scored(monkeypatch, [0.3, 0.2, 0.3, 0.2])
     one, other = run(epochs=2), run(epochs=2, seed=5)
     os.replace(checkpoint.latest_file(other["checkpoint"]), checkpoint.latest_file(one["checkpoint"]))
-    assert checkpoint.newest(one["checkpoint"])[1] == one["checkpoint"]
+    assert checkpoint.find_resume_state(one["checkpoint"]).path == one["checkpoint"]
 
 
 def test_what_does_not_go_with_resume_is_one_sentence(run, tmp_path):
@@ -172,7 +172,7 @@ def test_the_command_line_resumes(write_events, random_events, capsys):
     (file,) = Path("saved").glob("*.pth")
     assert main([f"--resume={file}", "--epochs=2"]) == 0
     assert f"checkpoint: {file.absolute()}" in capsys.readouterr().out
-    assert checkpoint.newest(file)[2]["epoch"] == 1
+    assert checkpoint.find_resume_state(file).checkpoint["epoch"] == 1
     assert main([f"--resume={file}", "--model=SASRec"]) == 2
 
 
@@ -202,7 +202,7 @@ def test_a_signal_ends_the_epoch_and_training_goes_on_exactly(run, write_events,
     assert process.returncode == status, errors
     assert "ending after this epoch; a second signal (Ctrl-C) ends at once" in errors
     assert errors.splitlines()[-1] == f"recbole-ext: {word}; go on with --resume={os.path.abspath(file)}"
-    done = checkpoint.newest(file)[2]["epoch"] + 1
+    done = checkpoint.find_resume_state(file).checkpoint["epoch"] + 1
     assert not [name for name in os.listdir("saved") if name.endswith(".part")]
     resumed = run(resume=file, epochs=done + 2)
     straight = run(epochs=done + 2, stopping_step=500)
@@ -257,7 +257,7 @@ def test_a_killed_run_goes_on_as_if_it_had_not_been(run, write_events, random_ev
     time.sleep(0.2)
     process.kill()
     process.communicate()
-    done = checkpoint.newest(file)[2]["epoch"] + 1
+    done = checkpoint.find_resume_state(file).checkpoint["epoch"] + 1
     resumed = run(resume=file, epochs=done + 1)
     straight = run(epochs=done + 1, stopping_step=500)
     same(files(straight), files(resumed))
@@ -295,7 +295,7 @@ def test_a_run_that_was_killed_before_its_first_validation_goes_on(run, monkeypa
     best.touch()  # the name that it reserved
     result = run(resume=str(best), epochs=2 + more)
     assert Path(result["checkpoint"]).samefile(best)
-    assert checkpoint.newest(best)[2]["epoch"] == 1 + more
+    assert checkpoint.find_resume_state(best).checkpoint["epoch"] == 1 + more
 
 
 @pytest.mark.parametrize("change", [{"random": ["else"]}, {"random": None}, {"sampler": None}, {"optimizer": {"a": 1}}])

@@ -308,7 +308,7 @@ def test_other_data_than_the_checkpoints_is_refused_before_anything_is_written(m
     before = path.read_bytes()
     renamed = [("x" if user == "u3" else user, item, time) for user, item, time in random_events()]
     for events, match in (
-        (renamed, "knows 30 values of user_id in another order"),
+        (renamed, "has 30 values of user_id in another order"),
         (random_events(first=1.6e9 + 1), "have changed since checkpoint"),
     ):
         again, train, *_ = make_trainer(events=events, epochs=2)
@@ -344,7 +344,7 @@ def test_a_step_size_that_the_checkpoint_decides_is_said(make_trainer, caplog):
     trainer, train, *_ = make_trainer(epochs=1)
     trainer.fit(train)
     make_trainer(epochs=2, learning_rate=0.5)[0].resume_checkpoint(trainer.saved_model_file)
-    assert "learning_rate: stays 0.001, as the checkpoint's optimiser has it." in caplog.text
+    assert "learning_rate: stays 0.001, the value in the checkpoint's optimizer." in caplog.text
 
 
 def test_the_best_result_survives_a_resumption_that_brings_nothing_better(make_trainer, monkeypatch):
@@ -366,7 +366,7 @@ def test_a_checkpoint_of_another_shape_is_refused(make_trainer):
 
 def test_a_model_whose_state_needs_pickling_is_refused_before_training(make_trainer):
     trainer, train, valid, _ = make_trainer("ItemKNN")
-    with pytest.raises(InputError, match=r"keeps 'w' as a csc_matrix.*--saved=False"):
+    with pytest.raises(InputError, match=r"stores 'w' as a csc_matrix.*--saved=False"):
         trainer.fit(train, valid)
     assert losses(trainer) == []
     trainer.fit(train, valid, saved=False)

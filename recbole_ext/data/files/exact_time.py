@@ -2,7 +2,6 @@
 
 import os
 from logging import getLogger
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,14 +11,13 @@ from recbole.utils import FeatureSource, FeatureType
 from torch.nn.utils.rnn import pad_sequence
 
 from recbole_ext.data.files.atomic_file import AtomicTable, download, read_atomic, refuse_padding
-from recbole_ext.data.files.item_names import check_names, names_in_item_file
+from recbole_ext.data.files.item_files import check_names, names_in_item_file
 from recbole_ext.data.files.time_units import check_span, mistyped, report_period, seconds_per_unit, year_of
-from recbole_ext.data.filter_log import Funnel
+from recbole_ext.data.filter_log import SEQUENCES, FilterLog, warn_of_copies
 from recbole_ext.errors import InputError
 
 EVENTS, USERS, ITEMS = FeatureSource.INTERACTION, FeatureSource.USER, FeatureSource.ITEM
 CLASSES = {"AUC", "GAUC", "LogLoss"}  # metrics of two classes
-SEQUENCES = (FeatureType.TOKEN_SEQ, FeatureType.FLOAT_SEQ)
 
 
 class ExactTimeDataset(SequentialDataset):
@@ -45,7 +43,7 @@ class ExactTimeDataset(SequentialDataset):
 
     def __init__(self, config):
         self.unit = seconds_per_unit(config["time_unit"])
-        self.funnel = Funnel()
+        self.filter_log = FilterLog()
         self.normalised: dict[str, tuple[float, float]] = {}
         self.item_names: dict[str, str] | None = None
         super().__init__(config)
@@ -68,7 +66,7 @@ class ExactTimeDataset(SequentialDataset):
         super()._load_data(token, dataset_path)
         self._check_reserved()
         warn_of_copies(self.inter_feat, self.time_field, self.field2type, self.config)
-        self.funnel.begin(self.inter_feat[self.uid_field], self.inter_feat[self.iid_field])
+        self.filter_log.begin(self.inter_feat[self.uid_field], self.inter_feat[self.iid_field])
         self._load_item_names(os.path.join(dataset_path, f"{token}.item"))
 
     def _load_item_names(self, path: str) -> None:
@@ -183,7 +181,7 @@ class ExactTimeDataset(SequentialDataset):
         for feat_name in self.feat_name_list:
             frame = getattr(self, feat_name)
             for name in frame:
-                frame[name] = filled(frame[name], self.field2type[name])
+                frame[name] = fill_missing(frame[name], self.field2type[name])
 
     # ---------------------------------------------------------------- filtering, each step counted
 
@@ -192,7 +190,7 @@ class ExactTimeDataset(SequentialDataset):
             if getattr(self, feat_name).empty:
                 rows = {"inter_feat": "event", "user_feat": "user", "item_feat": "item"}.get(feat_name, feat_name)
                 raise InputError(f"no {rows} is left after {name}; loosen that filter.")
-        self.funnel.step(name, self.inter_feat[self.uid_field], self.inter_feat[self.iid_field])
+        self.filter_log.step(name, self.inter_feat[self.uid_field], self.inter_feat[self.iid_field])
 
     def _remove_duplication(self):
         keep = self.config["rm_dup_inter"]
@@ -275,34 +273,7 @@ class ExactTimeDataset(SequentialDataset):
         return interaction
 
 
-def warn_of_copies(events: pd.DataFrame, time_field: str, kinds: dict[str, FeatureType], config: Any) -> None:
-    """Warn of events that repeat another one in every column: logs that were joined or appended twice have them.
-
-    Args:
-        events: what was read, a row for each event.
-        time_field: name of the column of times.
-        kinds: of the columns.
-        config: of the run.
-    """
-    split_already = bool(config["benchmark_filename"])
-    if config["rm_dup_inter"] is not None and not split_already:
-        return
-    same_time = events[events[time_field].duplicated(keep=False)]  # of few columns, and quickly found
-    lists = {name: same_time[name].map(tuple) for name in same_time if kinds.get(name) in SEQUENCES}
-    copies = int(same_time.assign(**lists).duplicated().sum())
-    if copies:
-        remedy = (
-            "remove them from the files"
-            if split_already
-            else "rm_dup_inter: first removes them, and with them every other repeat of an item by its user"
-        )
-        getLogger().warning(
-            f"{copies:,} of {len(events):,} events are exact copies of others in all columns that are read, and the "
-            f"history of a copy holds the original; {remedy}."
-        )
-
-
-def filled(column: pd.Series, kind: FeatureType) -> pd.Series | list[np.ndarray]:
+def fill_missing(column: pd.Series, kind: FeatureType) -> pd.Series | list[np.ndarray]:
     """A column of a frame without missing values: tokens become padding (0), numbers the mean, sequences empty."""
     if kind == FeatureType.TOKEN:
         return column.fillna(0).astype(np.int64)

@@ -11,7 +11,7 @@ import torch
 from recbole.data.interaction import Interaction
 from torch import Tensor
 
-from recbole_ext.data.files.item_names import ITEM_NAME
+from recbole_ext.data.files.item_files import ITEM_NAME
 from recbole_ext.data.files.table import Table, values_table
 from recbole_ext.data.files.time_units import seconds_per_unit
 from recbole_ext.errors import InputError

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from recbole_ext.data.files.item_names import ITEM_NAME
+from recbole_ext.data.files.item_files import ITEM_NAME
 from recbole_ext.utils.literals import to_builtin
 
 

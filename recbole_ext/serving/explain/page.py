@@ -4,8 +4,8 @@ from typing import Any
 
 import pandas as pd
 
-from recbole_ext.checkpoint.training_run import TrainingRun
-from recbole_ext.data.files.item_names import ITEM_NAME
+from recbole_ext.checkpoint.file import TrainingRun
+from recbole_ext.data.files.item_files import ITEM_NAME
 from recbole_ext.serving.explain import figures
 from recbole_ext.serving.explain.explanation import Explanation
 from recbole_ext.utils.html import Figure, number, render
