@@ -465,5 +465,5 @@ def test_a_batch_of_one_example_is_one_sentence_where_the_model_normalises_over_
         "show_progress": False,
         "eval_args": {"split": {"date": [400, 401]}, "mode": "labeled"},
     }  # fmt: skip
-    with pytest.raises(InputError, match=f"^train_batch_size is {batch}, with which a batch has one example alone"):
+    with pytest.raises(InputError, match=f"^train_batch_size is {batch}, with which a batch has a single example"):
         run_recbole("DIN", "toy", None, keys, argv=[], saved=False)
