@@ -6,7 +6,7 @@
 One model with each choice in the same place: the paper's (low_rank with decoupled positions), its attention among items
 alone (low_rank, positions added), and full, linformer, performer, linear and synthesizer with positions added.
 Histories are full. Kinds alternate in one process; medians after a warm-up; peak memory from a process each. Writes
-`benchmarks/results/attention_growth.md` and `.svg` beside it. Needs matplotlib.
+`benchmarks/results/attention_growth.md`, from which `docs/figures.py` draws the figure.
 """
 
 import argparse
@@ -17,7 +17,6 @@ from types import SimpleNamespace
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-import matplotlib  # noqa: E402
 import torch  # noqa: E402
 from recbole.data.interaction import Interaction  # noqa: E402
 
@@ -64,20 +63,6 @@ def table(numbers: dict[str, list[float]], digits: int) -> str:
     return "\n".join(lines)
 
 
-def draw(times: dict[str, list[float]], memory: dict[str, list[float]], path: Path) -> None:
-    matplotlib.use("svg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(1, 2, figsize=(11, 4.5), layout="constrained")
-    for axis, numbers, label in zip(axes, (times, memory), ("seconds", "peak memory, MiB"), strict=True):
-        for name, row in numbers.items():
-            axis.plot(LENGTHS, row, marker="o", label=name, linewidth=2.5 if "decoupled" in name else 1.2)
-        axis.set(xlabel="length of histories", ylabel=f"training step: {label}", ylim=(0, None))
-        axis.grid(alpha=0.3)
-    axes[0].legend()
-    figure.savefig(path, metadata={"Date": None})
-
-
 def main() -> None:
     options = measure.arguments(__doc__.splitlines()[0], 3, rows=32, interests=20).parse_args()
     torch.set_num_threads(options.threads)
@@ -95,12 +80,11 @@ def main() -> None:
             memory[name].append(measure.peak_of_process(__file__, options, f"{name},{length}"))
         print(length, {name: (round(took[name], 3), round(memory[name][-1])) for name in KINDS}, flush=True)
     target = options.output or RESULTS
-    draw(times, memory, target.with_suffix(".svg"))
     target.write_text(
         f"# Growth of attention with the length of histories\n\n"
         f"A training step of LightSANs with {options.rows} full histories, K = {options.interests}, 2 layers, H = 64, "
         f"{ITEMS} items, float32: forward, backward, Adam. Medians of {options.repeats} steps in turns; peak memory is "
-        f"what two steps add to a fresh process.\n\n![growth]({target.with_suffix('.svg').name})\n\n"
+        f"what two steps add to a fresh process.\n\n![growth](../../docs/images/attention_growth.svg)\n\n"
         f"Seconds:\n\n{table(times, 3)}\n\nPeak memory, MiB:\n\n{table(memory, 0)}\n\n"
         f"{measure.provenance(__file__, options)}"
     )
