@@ -1,4 +1,4 @@
-"""A search from the request to the best trial, with Ray."""
+"""Whole searches with Ray, from the arguments to the best trial."""
 
 import json
 import os
@@ -28,7 +28,7 @@ SMALL = {
 def cluster():
     """Ray, started once for all searches in this process."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_worker_niceness", "0")  # on a busy machine nothing would move
+        patch.setenv("RAY_worker_niceness", "0")  # or a busy machine stops the trials
         ray_cluster.start_ray(num_cpus=2, include_dashboard=False, object_store_memory=2**27, log_to_driver=False)
         yield
         ray.shutdown()
@@ -40,84 +40,84 @@ def toy(write_events, random_events):
     return {**SMALL, "data_path": "data"}  # relative
 
 
-def test_a_search_ends_with_the_best_trial_its_files_and_one_test(cluster, toy, monkeypatch):
+def test_search_returns_the_best_trial_writes_files_and_tests_once(cluster, toy, monkeypatch):
     tested = []
-    monkeypatch.setattr("recbole_ext.tuning.results._test", watched(tested))
+    monkeypatch.setattr("recbole_ext.tuning.results._test", recorded_test(tested))
     space = {"learning_rate": {"loguniform": [1e-4, 3e-2]}, "hidden_dropout_prob": {"choice": [0.1, 0.3]}}
-    found = search("MEANTIME", "toy", None, toy, space, num_samples=5, grace_period=1, argv=[])
-    folder = Path(found["folder"])
-    assert len(found["trials"]) == 5
-    assert any(one["status"] == "stopped" and one["epochs"] < 3 for one in found["trials"])  # ASHA
-    assert found["best_valid_score"] == max(one["best_score"] for one in found["trials"])
-    assert tested == [found["checkpoint"]]
-    assert [file.name for file in (folder / "checkpoints").iterdir()] == [Path(found["checkpoint"]).name]
+    result = search("MEANTIME", "toy", None, toy, space, num_samples=5, grace_period=1, argv=[])
+    folder = Path(result["folder"])
+    assert len(result["trials"]) == 5
+    assert any(trial["status"] == "stopped" and trial["epochs"] < 3 for trial in result["trials"])  # ASHA
+    assert result["best_valid_score"] == max(trial["best_score"] for trial in result["trials"])
+    assert tested == [result["checkpoint"]]
+    assert [file.name for file in (folder / "checkpoints").iterdir()] == [Path(result["checkpoint"]).name]
     assert {"best.yaml", "trials.csv", "report.html", "search.yaml"} <= {file.name for file in folder.iterdir()}
     again = run_recbole(config_file_list=[str(folder / "best.yaml")], argv=[])
-    assert again["best_valid_score"] == found["best_valid_score"]
-    assert again["test_result"] == found["test_result"]
-    assert load_data_and_model(found["checkpoint"])[0]["learning_rate"] == found["keys"]["learning_rate"]
-    # nothing is left to do, nothing is done
+    assert again["best_valid_score"] == result["best_valid_score"]
+    assert again["test_result"] == result["test_result"]
+    assert load_data_and_model(result["checkpoint"])[0]["learning_rate"] == result["keys"]["learning_rate"]
+    # nothing is left to run
     resumed = search("MEANTIME", "toy", None, toy, space, resume=True, argv=[])
-    assert resumed["trials"] == found["trials"]
-    Path(found["checkpoint"]).unlink()
+    assert resumed["trials"] == result["trials"]
+    Path(result["checkpoint"]).unlink()
     (folder / "report.html").unlink()
     with pytest.raises(
-        InputError, match=f"trial {found['trial']} is the best, but .*; train it again with --config_files"
+        InputError, match=f"trial {result['trial']} is the best, but .*; train it again with --config_files"
     ):
         search(resume=str(folder), argv=[])
     assert (folder / "report.html").exists()
 
 
-def watched(calls):
+def recorded_test(calls):
     from recbole_ext.tuning.results import _test
 
     return lambda plan, checkpoint: calls.append(checkpoint) or _test(plan, checkpoint)
 
 
-def test_a_trial_that_fails_is_recorded_and_all_that_fail_are_an_error(cluster, toy, capsys):
+def test_search_records_failed_trials_and_fails_if_all_fail(cluster, toy, capsys):
     space = {"learning_rate": {"grid": [1e6, 1e-3]}}
-    found = search("MEANTIME", "toy", None, toy, space, argv=[])
-    failed, good = sorted(found["trials"], key=lambda one: one["status"], reverse=False)
+    result = search("MEANTIME", "toy", None, toy, space, argv=[])
+    failed, good = sorted(result["trials"], key=lambda trial: trial["status"])
     assert failed["status"] == "failed"
     assert "not a number" in failed["reason"]
-    assert found["keys"] == good["keys"] == {"learning_rate": 1e-3}
+    assert result["keys"] == good["keys"] == {"learning_rate": 1e-3}
     Path("bad.yaml").write_text(yaml.safe_dump({"learning_rate": {"choice": [1e6]}}))
     keys = [f"--{key}={value}" for key, value in toy.items()]
     assert main(["tune", "--model=MEANTIME", "--dataset=toy", "--space=bad.yaml", *keys]) == 1
-    told = capsys.readouterr().err
-    assert "all 1 trials failed: the training loss is not a number" in told
-    assert "Traceback" not in told
+    error = capsys.readouterr().err
+    assert "all 1 trials failed: the training loss is not a number" in error
+    assert "Traceback" not in error
 
 
 @pytest.mark.parametrize("name", ["random", "optuna", "hyperopt"])
-def test_points_are_possible_and_a_resumption_goes_on_with_what_is_missing(cluster, toy, name):
+def test_search_skips_invalid_configurations_and_resume_runs_missing_trials(cluster, toy, name):
     pytest.importorskip(name)
     kernels = {"choice": [["day"], ["day", "position"]]}  # three or four, with the default sin and log
     rate = {"loguniform": [1e-4, 1e-1]}
     space = {"hidden_size": {"choice": [16, 24]}, "absolute_kernels": kernels, "learning_rate": rate}
     del toy["hidden_size"]
     Path("own.yaml").write_text("hidden_size: 24\nabsolute_kernels: [day]\n")
-    asked = {"num_samples": 3, "search_alg": name, "scheduler": "none", "keep_checkpoints": 3, "argv": []}
-    found = search("MEANTIME", "toy", ["own.yaml"], {**toy, "epochs": 1}, space, **asked)
-    assert [one["status"] for one in found["trials"]] == ["finished"] * 3
-    first = next(one["keys"] for one in found["trials"] if one["trial"] == 1)
-    assert first == {"hidden_size": 24, "absolute_kernels": ["day"], "learning_rate": 0.001}  # without a search
-    chosen = [(one["keys"]["hidden_size"], len(one["keys"]["absolute_kernels"])) for one in found["trials"]]
+    arguments = {"num_samples": 3, "search_alg": name, "scheduler": "none", "keep_checkpoints": 3, "argv": []}
+    result = search("MEANTIME", "toy", ["own.yaml"], {**toy, "epochs": 1}, space, **arguments)
+    assert [trial["status"] for trial in result["trials"]] == ["finished"] * 3
+    first = next(trial["keys"] for trial in result["trials"] if trial["trial"] == 1)
+    assert first == {"hidden_size": 24, "absolute_kernels": ["day"], "learning_rate": 0.001}  # the default
+    chosen = [(trial["keys"]["hidden_size"], len(trial["keys"]["absolute_kernels"])) for trial in result["trials"]]
     assert (16, 1) not in chosen  # three heads do not divide 16
-    journal = Journal(found["folder"])
+    journal = Journal(result["folder"])
     lines = [json.loads(line) for line in Path(journal.path("trials.jsonl")).read_text().splitlines()]
     lines[1] |= {"status": "stopped", "reason": OUT_OF_TIME}
     Path(journal.path("trials.jsonl")).write_text("".join(json.dumps(line) + "\n" for line in lines[:2]))
-    again = search("MEANTIME", resume=found["folder"], argv=[])["trials"]
+    again = search("MEANTIME", resume=result["folder"], argv=[])["trials"]
     assert again[:2] == lines[:2]
-    assert len({one["trial"] for one in again}) == len(again) == 4
-    (repeated,) = [one for one in again if one["repeats"] is not None]
+    assert len({trial["trial"] for trial in again}) == len(again) == 4
+    (repeated,) = [trial for trial in again if trial["repeats"] is not None]
     assert (repeated["repeats"], repeated["keys"]) == (lines[1]["trial"], lines[1]["keys"])
     assert (repeated["status"], repeated["best_score"]) == ("finished", lines[1]["best_score"])
-    assert search("MEANTIME", resume=found["folder"], argv=[])["trials"] == again  # nothing is left
+    assert search("MEANTIME", resume=result["folder"], argv=[])["trials"] == again  # nothing is left to run
 
 
-def test_an_interruption_names_the_folder_and_keys_given_again_are_compared(cluster, toy, monkeypatch, capsys):
+def test_interrupted_search_names_its_folder_and_resume_compares_keys(cluster, toy, monkeypatch, capsys):
     def interrupt(plan, journal, resume):
         journal.start(plan.to_dict())
         raise KeyboardInterrupt
@@ -155,18 +155,18 @@ def test_an_interruption_names_the_folder_and_keys_given_again_are_compared(clus
         ({"space": "none.yaml"}, "search space none.yaml cannot be read"),
     ],
 )
-def test_a_request_that_cannot_be_carried_out_leaves_nothing_behind(toy, more, message):
+def test_search_with_invalid_arguments_creates_no_folder(toy, more, message):
     keys = {**toy, **more.pop("config_dict", {})}
-    asked = {"space": {"learning_rate": {"choice": [0.1]}}, "argv": [], **more}
+    arguments = {"space": {"learning_rate": {"choice": [0.1]}}, "argv": [], **more}
     with pytest.raises(InputError) as caught:
-        search("MEANTIME", "toy", None, keys, **asked)
+        search("MEANTIME", "toy", None, keys, **arguments)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
     assert not list(Path().glob("tune_results/*"))
     assert not ray.is_initialized() or os.environ.get("RAY_ADDRESS") is None
 
 
-def test_what_a_trial_takes_has_to_fit_one_machine():
+def test_trial_resources_must_fit_one_machine():
     with_gpu, without = {"use_gpu": True}, {"use_gpu": False}
     machines = [{"CPU": 4.0}, {"CPU": 2.0, "GPU": 1.0}]
     assert trial_resources(SearchOptions(), with_gpu, machines) == {"CPU": 1, "GPU": 1}
@@ -182,7 +182,7 @@ def test_what_a_trial_takes_has_to_fit_one_machine():
             trial_resources(options, with_gpu, machines)
 
 
-def test_starting_ray_is_tried_again_on_a_busy_machine(monkeypatch):
+def test_start_ray_tries_again_on_a_busy_machine(monkeypatch):
     class Slow:
         starts, ends = 0, 0
 
@@ -206,13 +206,13 @@ def test_starting_ray_is_tried_again_on_a_busy_machine(monkeypatch):
 # ---------------------------------------------------------------- schedulers
 
 
-def test_a_grace_period_is_ten_epochs_or_a_fifth():
+def test_grace_period_is_ten_epochs_or_a_fifth():
     assert [grace_period(SearchOptions(), epochs) for epochs in (1, 3, 5, 20, 50, 150)] == [1, 1, 1, 4, 10, 10]
     assert grace_period(SearchOptions(grace_period=7), 5) == 5
 
 
 @pytest.mark.parametrize("name", ["asha", "median"])
-def test_a_resumed_scheduler_knows_what_ended_trials_reached(name):
+def test_make_scheduler_uses_the_scores_of_ended_trials(name):
     class Trial:
         trial_id = "new"
 
@@ -229,5 +229,5 @@ def test_a_resumed_scheduler_knows_what_ended_trials_reached(name):
     assert make_scheduler(SearchOptions(scheduler="none"), 9, "max", ended) is None
 
 
-def test_a_search_error_has_a_name_of_its_own():
+def test_search_error_is_no_input_error():
     assert not issubclass(SearchError, InputError)

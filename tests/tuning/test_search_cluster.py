@@ -1,4 +1,4 @@
-"""A search on two machines, and one whose driver is killed: real processes of Ray on this machine."""
+"""Searches on two nodes and with a killed driver, with real Ray processes on this machine."""
 
 import json
 import os
@@ -24,9 +24,9 @@ SMALL = [
     "--MAX_ITEM_LIST_LENGTH=8", "--train_batch_size=16", "--topk=[5]", "--valid_metric=NDCG@5", "--use_gpu=False",
     "--show_progress=False", "--scheduler=none", "--space=space.yaml", "--stopping_step=1000",
 ]  # fmt: skip
-# nodes and drivers of one cluster know each other by a token; one of our own leaves the user's alone
+# nodes and drivers of a cluster share a token; this one does not touch the token of the user
 TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-PATIENCE = 240  # seconds until something that has to happen is taken to have failed
+PATIENCE = 240  # seconds to wait for an expected event
 
 
 def wait_for(condition: Callable[[], object], what: str) -> None:
@@ -37,7 +37,7 @@ def wait_for(condition: Callable[[], object], what: str) -> None:
 
 
 def start(words: list[str], folder: Path) -> subprocess.Popen:
-    # by default the processes of nodes have a low priority, with which nothing moves on a busy machine
+    # Ray's low default priority stops the trials on a busy machine
     environment = {**os.environ, **TOKEN, "RAY_worker_niceness": "0", "PYTHONPATH": str(ROOT)}
     with open(folder / "output.txt", "a") as output:
         return subprocess.Popen(
@@ -56,33 +56,33 @@ def records(folder: Path) -> list[dict]:
 
 @pytest.fixture
 def folder(tmp_path: Path, write_events, random_events) -> Path:
-    """A folder with a data set below a relative path and a space without numbers that take long."""
+    """A folder with a data set below a relative path and a small search space."""
     write_events(random_events())
     (tmp_path / "space.yaml").write_text("learning_rate: {loguniform: [1e-3, 1e-2]}\n")
     return tmp_path
 
 
-def test_a_search_whose_driver_is_killed_goes_on_and_repeats_no_trial_that_had_ended(folder):
+def test_resume_after_a_killed_driver_repeats_no_ended_trial(folder):
     begun = tune(folder, *SMALL, "--data_path=data", "--epochs=4", "--num_samples=4", "--max_concurrent=1")
     wait_for(lambda: records(folder) or begun.poll() is not None, "no trial ended")
     processes = [begun, *psutil.Process(begun.pid).children(recursive=True)]
     begun.kill()
     assert begun.wait() == -signal.SIGKILL, (folder / "output.txt").read_text()
     before = records(folder)
-    wait_for(lambda: not any(psutil.pid_exists(one.pid) for one in processes[1:]), "Ray outlived its driver")
+    wait_for(lambda: not any(psutil.pid_exists(process.pid) for process in processes[1:]), "Ray outlived its driver")
     assert 0 < len(before) < 4
 
     again = tune(folder, "--resume", "--json=result.json")
     assert again.wait(PATIENCE) == 0, (folder / "output.txt").read_text()
     after = records(folder)
     assert after[: len(before)] == before
-    assert sorted(one["trial"] for one in after) == [1, 2, 3, 4]
+    assert sorted(record["trial"] for record in after) == [1, 2, 3, 4]
     result = json.loads((folder / "result.json").read_text())
-    assert result["best_valid_score"] == max(one["best_score"] for one in after)
+    assert result["best_valid_score"] == max(record["best_score"] for record in after)
     assert Path(result["checkpoint"]).is_file()
 
 
-def test_a_search_that_is_told_to_end_does_so_in_one_sentence_and_can_be_resumed(folder):
+def test_sigterm_ends_the_search_with_one_sentence(folder):
     begun = tune(folder, *SMALL, "--data_path=data", "--epochs=500", "--num_samples=2")
     wait_for(lambda: "starting the search" in (folder / "output.txt").read_text(), "no search began")
     begun.terminate()
@@ -103,9 +103,9 @@ def cluster(folder) -> Iterator[tuple[str, Callable[[], None]]]:
 
     def kill(node: subprocess.Popen) -> None:
         family = [node, *psutil.Process(node.pid).children(recursive=True)] if node.poll() is None else []
-        for one in family:
+        for process in family:
             try:
-                one.kill()
+                process.kill()
             except psutil.NoSuchProcess:
                 continue
         node.wait()
@@ -124,14 +124,14 @@ def cluster(folder) -> Iterator[tuple[str, Callable[[], None]]]:
             kill(node)
 
 
-def test_two_nodes_share_the_trials_and_the_search_outlives_the_loss_of_one(folder, cluster):
+def test_search_on_two_nodes_continues_after_the_loss_of_one(folder, cluster):
     address, kill_worker = cluster
-    # a trial takes longer than a process to start: one that is starting gives way to one that has done its trial
+    # trials take longer than the start of a process, or one node would run all of them
     asked = ["--data_path=data", "--epochs=60", "--num_samples=5", f"--address={address}", "--json=result.json"]
     driver = tune(folder, *SMALL, *asked)
 
     def both_have_ended_one() -> bool:
-        return len({one["node"] for one in records(folder)}) == 2 or driver.poll() is not None
+        return len({record["node"] for record in records(folder)}) == 2 or driver.poll() is not None
 
     wait_for(both_have_ended_one, "no trial ended on one of the nodes")
     assert driver.poll() is None, (folder / "output.txt").read_text()
@@ -141,5 +141,5 @@ def test_two_nodes_share_the_trials_and_the_search_outlives_the_loss_of_one(fold
     assert driver.wait(PATIENCE) == 0, (folder / "output.txt").read_text()
     after = records(folder)
     assert after[: len(before)] == before
-    assert sorted(one["trial"] for one in after) == list(range(1, 6))
-    assert {one["status"] for one in after} == {"finished"}
+    assert sorted(record["trial"] for record in after) == list(range(1, 6))
+    assert {record["status"] for record in after} == {"finished"}

@@ -1,4 +1,4 @@
-"""What a search is going to do, as it is made of a request or read again. No trial runs."""
+"""Plans of searches, new and stored, and what searchers propose for them. No trial runs."""
 
 import contextlib
 import signal
@@ -19,7 +19,7 @@ RATE = {"learning_rate": {"choice": [0.001, 0.01]}}
 
 @pytest.fixture
 def planned(write_events, random_events):
-    """The plan of a request on toy data."""
+    """A plan on toy data."""
     data_path = write_events(random_events())
 
     def make(space, model="MEANTIME", given=None, **keys):
@@ -31,7 +31,7 @@ def planned(write_events, random_events):
 
 @pytest.fixture
 def written(tmp_path):
-    """The folder of a search that has just begun."""
+    """The folder of a search that has just started."""
 
     def write(plan):
         journal = Journal(str(tmp_path / "tune_results" / "search"))
@@ -54,7 +54,7 @@ def events_of(part):
     return sorted(zip(part.inter_feat["user_id"].tolist(), part.inter_feat["item_id"].tolist(), strict=True))
 
 
-def test_a_random_split_is_that_of_every_run_with_the_seed_also_when_it_is_resumed(planned, written):
+def test_plan_has_the_random_split_of_a_run_with_the_same_seed(planned, written):
     plan = planned(RATE, "BPR", eval_args={"split": {"RS": [0.6, 0.2, 0.2]}, "order": "RO"})
     init_seed(plan.config["seed"], True)
     loaders = data_preparation(plan.config, create_dataset(plan.config))
@@ -64,7 +64,9 @@ def test_a_random_split_is_that_of_every_run_with_the_seed_also_when_it_is_resum
 
 
 @pytest.mark.parametrize("algorithm", ["optuna", "hyperopt"])
-def test_the_point_to_begin_with_outlives_an_interruption(planned, written, algorithm, monkeypatch, tmp_path):
+def test_searcher_of_a_stored_plan_begins_with_the_default_configuration(
+    planned, written, algorithm, monkeypatch, tmp_path
+):
     make_searcher = searcher_of(algorithm)
     Path("own.yaml").write_text("n_layers: 3\n")
     space = {"n_layers": {"randint": [1, 4]}}
@@ -76,7 +78,7 @@ def test_the_point_to_begin_with_outlives_an_interruption(planned, written, algo
 
 
 @pytest.mark.parametrize("algorithm", ["optuna", "hyperopt"])
-def test_the_point_to_begin_with_is_proposed_once_where_its_trial_was_cut_short(planned, algorithm, tmp_path):
+def test_searcher_repeats_a_trial_out_of_time_and_proposes_it_no_second_time(planned, algorithm, tmp_path):
     make_searcher = searcher_of(algorithm)
     plan = planned({"learning_rate": {"loguniform": [1e-4, 1e-1]}}, given={"search_alg": algorithm, "num_samples": 2})
     cut_short = {"trial": 1, "keys": plan.first, "reason": OUT_OF_TIME}
@@ -88,7 +90,7 @@ def test_the_point_to_begin_with_is_proposed_once_where_its_trial_was_cut_short(
 
 
 @pytest.mark.parametrize("algorithm", ["optuna", "hyperopt"])
-def test_no_point_is_proposed_twice_and_a_damaged_state_is_said_and_left(planned, algorithm, tmp_path, capsys):
+def test_searcher_proposes_distinct_configurations_and_ignores_a_damaged_state(planned, algorithm, tmp_path, capsys):
     make_searcher = searcher_of(algorithm)
     plan = planned(RATE, given={"search_alg": algorithm})
     state = tmp_path / "state"
@@ -97,7 +99,7 @@ def test_no_point_is_proposed_twice_and_a_damaged_state_is_said_and_left(planned
         searcher = make_searcher(plan, remaining_trials(plan, []), str(state))
         assert f"{state} cannot be read" in capsys.readouterr().out
         found = [searcher.suggest(name) for name in "abc"]
-        assert sorted(one["trial"]["keys"]["learning_rate"] for one in found[:2]) == [0.001, 0.01]
+        assert sorted(trial["trial"]["keys"]["learning_rate"] for trial in found[:2]) == [0.001, 0.01]
         assert found[2] == type(searcher).FINISHED
     searcher.on_trial_complete("a", {"best_score": 0.5})
     assert not make_searcher(plan, remaining_trials(plan, []), str(state)).names  # it is whole again
@@ -105,7 +107,7 @@ def test_no_point_is_proposed_twice_and_a_damaged_state_is_said_and_left(planned
 
 
 @pytest.mark.parametrize("algorithm", ["optuna", "hyperopt"])
-def test_a_default_with_many_digits_is_the_first_point_unrounded(planned, algorithm, tmp_path):
+def test_searcher_does_not_round_the_default_configuration(planned, algorithm, tmp_path):
     make_searcher = searcher_of(algorithm)
     Path("own.yaml").write_text("learning_rate: 0.0012345678901\nweight_decay: 1.23456789e-5\n")
     space = {"learning_rate": {"loguniform": [1e-4, 1e-1]}, "weight_decay": {"uniform": [0, 1e-3]}}
@@ -118,7 +120,7 @@ def test_a_default_with_many_digits_is_the_first_point_unrounded(planned, algori
     assert second == float(f"{second:.6g}")
 
 
-def test_proposals_have_the_index_of_a_discrete_value_and_rounded_numbers(planned):
+def test_encode_and_decode_use_indices_of_discrete_values_and_rounded_numbers(planned):
     pytest.importorskip("ray", minversion="2.45")
     from recbole_ext.tuning.backend.algorithms import decode, encode
 
@@ -129,12 +131,12 @@ def test_proposals_have_the_index_of_a_discrete_value_and_rounded_numbers(planne
     assert encode(space, point) == {"mlp_hidden_size": 1, "learning_rate": 0.123457}
 
 
-def test_what_the_data_refuse_is_known_before_a_trial(planned):
+def test_new_plan_checks_keys_against_the_data(planned):
     with pytest.raises(InputError, match="topk is 21, but the data set has only 20 items"):
         planned(RATE, topk=[5, 21])
 
 
-def test_a_grid_is_not_left_to_an_algorithm(planned):
+def test_new_plan_refuses_a_grid_with_a_search_algorithm(planned):
     with pytest.raises(InputError, match="a grid of 'seed', but search_alg is optuna, .*; make it a choice, or leave"):
         planned({**RATE, "seed": {"grid": [1, 2]}}, given={"search_alg": "optuna"})
     assert planned({"seed": {"grid": [1, 2]}}).total == 2
@@ -149,7 +151,7 @@ def test_a_grid_is_not_left_to_an_algorithm(planned):
         ({"options": {"colour": 1}}, "has the unknown option 'colour'; start a new search"),
     ],
 )
-def test_a_damaged_request_is_refused_and_hides_no_other(planned, written, damage, message, tmp_path):
+def test_stored_plan_refuses_a_damaged_file_and_newest_folder_skips_it(planned, written, damage, message, tmp_path):
     journal = written(planned(RATE))
     whole = journal.request()
     other = Journal(str(tmp_path / "tune_results" / "other"))
@@ -165,7 +167,7 @@ def test_a_damaged_request_is_refused_and_hides_no_other(planned, written, damag
         other.request()
 
 
-def test_sigterm_is_answered_while_ray_starts_and_after_it_has_ended(monkeypatch):
+def test_running_ray_restores_the_sigterm_handler(monkeypatch):
     ray = pytest.importorskip("ray", minversion="2.45")
     from recbole_ext.tuning.backend import cluster
 
@@ -181,7 +183,7 @@ def test_sigterm_is_answered_while_ray_starts_and_after_it_has_ended(monkeypatch
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     def ours(*_):
-        """The command line's handler."""
+        """The handler of the command line."""
 
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "nodes", lambda: [{"Alive": True, "Resources": {"CPU": 1}}])

@@ -52,9 +52,9 @@ def test_records_after_a_crash_skip_the_incomplete_line(journal):
     journal.add(make_record(1, 0.1))
     with open(journal.path("trials.jsonl"), "rb+") as file:
         file.truncate(len(file.read()) - 20)
-    assert [one["trial"] for one in journal.records()] == [2]
+    assert [record["trial"] for record in journal.records()] == [2]
     journal.add(make_record(3, 0.3))
-    assert [one["trial"] for one in journal.records()] == [2, 3]
+    assert [record["trial"] for record in journal.records()] == [2, 3]
 
 
 def test_records_skip_damaged_lines(journal):
@@ -88,8 +88,8 @@ def test_ranked_leaves_out_trials_without_a_score():
         make_record(5, None),
     ]
     some.append(make_record(6, float("nan")))
-    assert [one["trial"] for one in ranked(some, True)] == [3, 4, 1]
-    assert [one["trial"] for one in ranked(some, False)] == [1, 3, 4]
+    assert [record["trial"] for record in ranked(some, True)] == [3, 4, 1]
+    assert [record["trial"] for record in ranked(some, False)] == [1, 3, 4]
 
 
 def test_write_yaml_puts_each_key_on_its_own_line(journal):

@@ -1,4 +1,4 @@
-"""Search spaces: reading, checking before anything starts, and drawing points that are possible."""
+"""Search spaces: reading, checking, and drawing valid configurations."""
 
 import math
 import re
@@ -24,7 +24,7 @@ def space():
     return make
 
 
-def possible(point):
+def always_valid(point):
     return ""
 
 
@@ -42,7 +42,7 @@ def possible(point):
         ({"quniform": [15, 50, 20]}, (20, 40)),
     ],
 )
-def test_values_that_can_be_counted_are(space, entry, choices):
+def test_discrete_distribution_has_choices(space, entry, choices):
     distribution = space({"hidden_size": entry})["hidden_size"]
     assert distribution.choices == choices
     drawn = {distribution.sample(np.random.default_rng(seed)) for seed in range(100)}
@@ -50,18 +50,18 @@ def test_values_that_can_be_counted_are(space, entry, choices):
     assert all(isinstance(value, int) for value in drawn)
 
 
-def test_multiples_are_what_a_person_would_write(space):
+def test_quniform_has_no_rounding_errors(space):
     distribution = space({"hidden_dropout_prob": {"quniform": [0.1, 0.5, 0.1]}})["hidden_dropout_prob"]
     assert distribution.choices == (0.1, 0.2, 0.3, 0.4, 0.5)
 
 
-@pytest.mark.parametrize(("way", "middle"), [("uniform", 0.0505), ("loguniform", 0.01)])
-def test_ranges_are_drawn_from_their_whole_width(space, way, middle):
-    distribution = space({"learning_rate": {way: [1e-3, 1e-1]}})["learning_rate"]
+@pytest.mark.parametrize(("kind", "middle"), [("uniform", 0.0505), ("loguniform", 0.01)])
+def test_continuous_distribution_samples_the_whole_range(space, kind, middle):
+    distribution = space({"learning_rate": {kind: [1e-3, 1e-1]}})["learning_rate"]
     generator = np.random.default_rng(0)
     drawn = [distribution.sample(generator) for _ in range(2000)]
     assert distribution.choices is None
-    assert 1e-3 <= min(drawn) < 1.2e-3 * (40 if way == "uniform" else 1)
+    assert 1e-3 <= min(drawn) < 1.2e-3 * (40 if kind == "uniform" else 1)
     assert 0.09 < max(drawn) <= 0.1
     assert np.median(drawn) == pytest.approx(middle, rel=0.2)
 
@@ -98,21 +98,21 @@ def test_ranges_are_drawn_from_their_whole_width(space, way, middle):
         ({"device": {"choice": ["cpu"]}}, "key 'device' is not read by MEANTIME; write use_gpu or gpu_id."),
     ],
 )
-def test_a_wrong_space_is_refused_in_one_sentence(space, entries, message):
+def test_check_space_refuses_an_invalid_space(space, entries, message):
     with pytest.raises(InputError) as caught:
         space(entries)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_keys_that_are_given_leave_the_space(space):
+def test_check_space_leaves_out_fixed_keys(space):
     entries = {"n_layers": {"choice": [1, 2]}, "learning_rate": {"loguniform": [1e-4, 1e-2]}}
     assert set(space(entries, n_layers=2)) == {"learning_rate"}
     with pytest.raises(InputError, match="every key of the search space has a fixed value"):
         space({"n_layers": {"choice": [1, 2]}}, n_layers=2)
 
 
-def test_every_value_of_the_space_in_the_documentation_is_possible(tmp_path):
+def test_space_in_the_documentation_is_valid(tmp_path):
     text = (Path(__file__).parents[2] / "docs" / "search.md").read_text(encoding="utf-8")
     (example,) = re.findall("```yaml\n(.*?)```", text, re.DOTALL)
     (tmp_path / "own.yaml").write_text(example)
@@ -129,7 +129,7 @@ def test_every_value_of_the_space_in_the_documentation_is_possible(tmp_path):
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_our_spaces_are_accepted_and_every_value_in_them_is_possible(model):
+def test_default_spaces_are_valid(model):
     config = Config(model, "ml-100k", argv=[])
     found, source = read_space(None, model)
     domains = check_space(found, source, config)
@@ -143,7 +143,7 @@ def test_our_spaces_are_accepted_and_every_value_in_them_is_possible(model):
         assert Config(model, "ml-100k", None, point, argv=[])["model"] == model
 
 
-def test_models_without_a_space_of_ours_and_files_that_are_missing():
+def test_read_space_refuses_missing_files():
     with pytest.raises(InputError, match="there is no default search space for SASRec; pass one with --space=FILE"):
         read_space(None, "SASRec")
     for name in ("none.yaml", "none.test"):
@@ -154,10 +154,10 @@ def test_models_without_a_space_of_ours_and_files_that_are_missing():
 # ---------------------------------------------------------------- RecBole's hyper.test
 
 
-def test_recboles_file_has_the_meaning_that_recbole_gives_it(tmp_path):
+def test_read_hyper_test_means_the_same_as_in_recbole(tmp_path):
     file = tmp_path / "hyper.test"
     file.write_text(
-        "learning_rate loguniform -8,0\nembedding_size choice [64, 96 , 128]\n\n# a remark\n"
+        "learning_rate loguniform -8,0\nembedding_size choice [64, 96 , 128]\n\n# a comment\n"
         "hidden_dropout_prob uniform 0.1, 0.5\nMAX_ITEM_LIST_LENGTH quniform 20,100,10\n"
         "mlp_hidden_size choice ['[64, 64]','[128, 128]']\n"
     )
@@ -183,7 +183,7 @@ def test_recboles_file_has_the_meaning_that_recbole_gives_it(tmp_path):
         ("n_layers choice [1]\nn_layers choice [2]", "line 2: key 'n_layers' appears twice"),
     ],
 )
-def test_a_wrong_line_is_named(tmp_path, line, message):
+def test_read_hyper_test_names_an_invalid_line(tmp_path, line, message):
     (tmp_path / "hyper.test").write_text(line + "\n")
     with pytest.raises(InputError) as caught:
         read_hyper_test("hyper.test")
@@ -193,27 +193,27 @@ def test_a_wrong_line_is_named(tmp_path, line, message):
 # ---------------------------------------------------------------- points
 
 
-def test_points_are_the_same_for_the_same_seed_and_never_twice(space):
+def test_random_points_are_distinct_and_depend_on_the_seed(space):
     domains = space({"n_layers": {"choice": [1, 2, 3]}, "hidden_size": {"choice": [16, 32]}})
-    drawn = random_points(domains, 5, possible, 1)
-    assert drawn == random_points(domains, 5, possible, 1) != random_points(domains, 5, possible, 2)
-    everything = random_points(domains, 100, possible, 1)
+    drawn = random_points(domains, 5, always_valid, 1)
+    assert drawn == random_points(domains, 5, always_valid, 1) != random_points(domains, 5, always_valid, 2)
+    everything = random_points(domains, 100, always_valid, 1)
     assert len({str(point) for point in everything}) == len(everything) == 6
 
 
-def test_a_grid_is_gone_through_with_draws_for_each_of_its_points(space):
+def test_random_points_combine_a_grid_with_draws(space):
     grid = {"n_layers": {"grid": [1, 2]}, "hidden_size": {"grid": [16, 32, 64]}}
     domains = space(grid)
     assert default_samples(domains) == 1
-    assert len(random_points(domains, 1, possible, 0)) == 6
+    assert len(random_points(domains, 1, always_valid, 0)) == 6
     mixed = space({**grid, "learning_rate": {"loguniform": [1e-4, 1e-2]}})
     assert default_samples(mixed) == 20
-    drawn = random_points(mixed, 2, possible, 0)
+    drawn = random_points(mixed, 2, always_valid, 0)
     assert len(drawn) == 12
     assert len({point["learning_rate"] for point in drawn}) == 12
 
 
-def test_points_begin_with_what_the_keys_are_without_a_search(space):
+def test_random_points_begin_with_the_default_configuration(space):
     config = Config("MEANTIME", "ml-100k", argv=[])
     domains = space({
         "learning_rate": {"loguniform": [1e-4, 1e-2]}, "absolute_kernels": {"choice": [["day"], ["position", "day"]]},
@@ -221,19 +221,19 @@ def test_points_begin_with_what_the_keys_are_without_a_search(space):
     })  # fmt: skip
     first = default_point(domains, config)
     assert first == {"learning_rate": 0.001, "absolute_kernels": ["position", "day"], "n_layers": 2}
-    drawn = random_points(domains, 4, possible, 0, first)
-    assert drawn == [first, *random_points(domains, 3, possible, 0)]
+    drawn = random_points(domains, 4, always_valid, 0, first)
+    assert drawn == [first, *random_points(domains, 3, always_valid, 0)]
     grid = space({"n_layers": {"grid": [1, 2]}, "learning_rate": {"loguniform": [1e-4, 1e-2]}})
-    drawn = random_points(grid, 2, possible, 0, default_point(grid, config))
+    drawn = random_points(grid, 2, always_valid, 0, default_point(grid, config))
     assert drawn[2] == {"n_layers": 2, "learning_rate": 0.001}
     assert len(drawn) == 4
-    # a point that the space does not have is not tried
+    # the defaults are not in the space
     for entry in ({"choice": [16, 32]}, {"quniform": [10, 70, 10]}):
         assert default_point(space({"hidden_size": entry}), config) is None
     assert default_point(space({"learning_rate": {"uniform": [0.01, 0.1]}}), config) is None
 
 
-def test_points_that_are_not_possible_are_left_out(space):
+def test_random_points_leave_out_invalid_configurations(space):
     domains = space({
         "hidden_size": {"choice": [16, 32, 48]}, "absolute_kernels": {"choice": [["day"], ["day", "position"]]},
         "relative_kernels": {"choice": [["sin"], ["sin", "log"]]},
@@ -244,7 +244,7 @@ def test_points_that_are_not_possible_are_left_out(space):
     assert all(point["hidden_size"] % head == 0 for point, head in zip(drawn, heads, strict=True))
 
 
-def test_a_value_that_is_never_possible_is_refused_with_the_reason(space):
+def test_check_values_refuses_a_value_that_is_never_valid(space):
     domains = space(
         {"hidden_size": {"choice": [16, 32]}, "absolute_kernels": {"choice": [["day", "position"], ["bogus"]]}}
     )
@@ -257,7 +257,7 @@ def test_a_value_that_is_never_possible_is_refused_with_the_reason(space):
 # ---------------------------------------------------------------- options
 
 
-def test_options_are_read_from_texts():
+def test_read_options_parses_text():
     given = {"num_samples": "8", "scheduler": "None", "gpus_per_trial": "0.5", "address": "auto", "time_budget": None}
     options = SearchOptions(**read_options(given))
     assert (options.num_samples, options.scheduler, options.gpus_per_trial, options.address) == (8, "none", 0.5, "auto")
@@ -266,9 +266,9 @@ def test_options_are_read_from_texts():
             read_options({name: value})
 
 
-def test_points_announces_the_check_of_a_large_grid(space, capsys):
+def test_random_points_announces_the_check_of_a_large_grid(space, capsys):
     domains = space({"hidden_size": {"grid": list(range(4, 4 * 1002, 4))}})
-    assert len(random_points(domains, 1, possible, 0)) == 1001
+    assert len(random_points(domains, 1, always_valid, 0)) == 1001
     assert capsys.readouterr().out == "checking the 1,001 configurations of the grid\n"
-    random_points(space({"hidden_size": {"grid": [16, 32]}}), 1, possible, 0)
+    random_points(space({"hidden_size": {"grid": [16, 32]}}), 1, always_valid, 0)
     assert capsys.readouterr().out == ""

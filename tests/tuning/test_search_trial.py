@@ -47,7 +47,7 @@ def start(keys, tmp_path):
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_a_trial_reports_each_epoch_what_a_run_with_its_keys_reaches(start, keys, model):
+def test_trial_reports_the_scores_of_a_run_with_the_same_keys(start, keys, model):
     reports, checkpoints = start(model, {"learning_rate": 0.01})
     assert [report["epoch"] for report in reports] == [1, 2, 3]
     best = [report["best_score"] for report in reports]
@@ -63,7 +63,7 @@ def test_a_trial_reports_each_epoch_what_a_run_with_its_keys_reaches(start, keys
     assert load_data_and_model(str(checkpoints[-1]))[0]["learning_rate"] == 0.01
 
 
-def test_no_trial_looks_at_the_test_data(start, monkeypatch):
+def test_trial_does_not_use_the_test_data(start, monkeypatch):
     scored = []
     loaders = SharedData.loaders
 
@@ -79,7 +79,7 @@ def test_no_trial_looks_at_the_test_data(start, monkeypatch):
     assert set(scored) == {"train", "valid"}
 
 
-def test_trials_share_the_data_unless_they_change_what_it_is_made_of(start, keys, monkeypatch):
+def test_trial_reads_the_files_only_if_its_keys_change_the_data(start, keys, monkeypatch):
     config = Config("MEANTIME", "toy", None, {**keys, **MODELS["MEANTIME"]}, argv=[])
     data = SharedData(config)
     assert {"MAX_ITEM_LIST_LENGTH", "train_window", "time_unit"} <= data.keys
@@ -94,7 +94,7 @@ def test_trials_share_the_data_unless_they_change_what_it_is_made_of(start, keys
     assert [config["MAX_ITEM_LIST_LENGTH"] for config in read] == [5]
 
 
-def test_a_trial_with_shared_data_needs_no_files(start, keys):
+def test_trial_with_shared_data_needs_no_files(start, keys):
     config = Config("MEANTIME", "toy", None, {**keys, **MODELS["MEANTIME"]}, argv=[])
     data = SharedData(config)
     for file in Path(keys["data_path"]).rglob("*.inter"):
@@ -104,12 +104,12 @@ def test_a_trial_with_shared_data_needs_no_files(start, keys):
         start("MEANTIME", {"MAX_ITEM_LIST_LENGTH": 5}, data)
 
 
-def test_arguments_of_the_worker_are_none_of_a_trials(start, monkeypatch):
+def test_trial_ignores_the_arguments_of_the_worker_process(start, monkeypatch):
     monkeypatch.setattr("sys.argv", ["worker", "--node-ip-address=127.0.0.1", "--epochs=1"])
     assert len(start("MEANTIME", {})[0]) == 3
 
 
-def test_a_diverged_trial_ends_with_the_reason(start):
+def test_failure_reason_of_a_diverged_trial(start):
     with pytest.raises(FloatingPointError, match="not a number") as caught:
         start("MEANTIME", {"learning_rate": 1e6})
     assert trial.failure_reason(caught.value).startswith("the training loss is not a number")
@@ -117,6 +117,6 @@ def test_a_diverged_trial_ends_with_the_reason(start):
     assert trial.failure_reason(MemoryError()) == "MemoryError: no message"
 
 
-def test_a_trial_leaves_no_checkpoint_in_its_folder(start, tmp_path):
+def test_trial_leaves_no_checkpoint_in_its_folder(start, tmp_path):
     start("MEANTIME", {})
     assert not list((tmp_path / "trial").rglob("*.pth"))

@@ -1,4 +1,4 @@
-"""The process that watches a search: statuses, signals, and processes that misbehave."""
+"""The parent process of a search: exit statuses, signals, crashes."""
 
 import os
 import signal
@@ -90,17 +90,17 @@ def ready(process: subprocess.Popen) -> list[psutil.Process]:
 
 
 @pytest.mark.parametrize("status", [0, 1, 2])
-def test_supervised_returns_the_status_of_the_command(start, status):
+def test_supervised_returns_the_exit_status_of_the_command(start, status):
     process = start("finish", str(status))
     assert process.communicate() == ("done\n", "")
     assert process.returncode == status
 
 
-def test_a_lock_that_is_left_causes_no_warning(start):
+def test_supervised_prints_no_warning_about_a_lock(start):
     assert start("finish_with_a_lock").communicate() == ("", "")
 
 
-def test_a_crash_is_one_sentence_and_status_1(start):
+def test_supervised_reports_a_crash_with_status_1(start):
     process = start("crash")
     assert "signal 11 has ended the process of the search" in process.communicate()[1]
     assert process.returncode == 1
@@ -108,7 +108,7 @@ def test_a_crash_is_one_sentence_and_status_1(start):
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.parametrize("command", ["wait", "hang", "crash_when_asked"])
-def test_a_signal_ends_every_process_with_its_status(start, command, number, status):
+def test_signal_ends_all_processes_with_its_exit_status(start, command, number, status):
     process = start(command)
     family = ready(process)
     os.killpg(process.pid, number)  # as a terminal does
@@ -120,7 +120,7 @@ def test_a_signal_ends_every_process_with_its_status(start, command, number, sta
     assert not psutil.wait_procs(family, timeout=10)[1]
 
 
-def test_a_second_signal_does_not_wait(start):
+def test_second_signal_ends_at_once(start):
     process = start("hang")
     ready(process)
     process.send_signal(signal.SIGINT)
@@ -131,14 +131,14 @@ def test_a_second_signal_does_not_wait(start):
     assert time.monotonic() - begin < 4  # the first one alone would wait for 5 s
 
 
-def test_the_command_ends_when_the_watching_process_is_killed(start):
+def test_command_ends_if_its_parent_is_killed(start):
     process = start("wait")
     family = ready(process)
     process.kill()
     assert not psutil.wait_procs(family, timeout=10)[1]
 
 
-def test_scratch_folders_of_killed_processes_are_removed_by_the_next_search(tmp_path, monkeypatch):
+def test_scratch_folder_removes_those_of_killed_processes(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()

@@ -5,7 +5,7 @@ import logging
 import os
 import pickle
 import warnings
-from types import SimpleNamespace
+from dataclasses import dataclass
 from typing import Any
 
 from ray import tune
@@ -167,6 +167,13 @@ def make_searcher(plan: Plan, remaining: RemainingTrials, path: str) -> ModelBas
 # ---------------------------------------------------------------------- schedulers
 
 
+@dataclass(frozen=True)
+class EndedTrial:
+    """A trial of an earlier run of the search, with the only attribute that schedulers read."""
+
+    trial_id: str
+
+
 class IgnoreFailures:
     """Mixin for a scheduler: the last report of a failed trial has no score, so the scheduler must not read it."""
 
@@ -217,7 +224,7 @@ def make_scheduler(options: SearchOptions, epochs: int, mode: str, ended: list[R
 def _replay(scheduler: Any, record: Record, better: Any) -> None:
     """Report an ended trial to a scheduler, epoch by epoch. The median rule must not decide, so it gets the results
     through `on_trial_complete`."""
-    trial = SimpleNamespace(trial_id=f"ended-{record['trial']}")
+    trial = EndedTrial(f"ended-{record['trial']}")
     is_asha = isinstance(scheduler, ASHA)
     report = scheduler.on_trial_result if is_asha else scheduler.on_trial_complete
     scheduler.on_trial_add(None, trial)
