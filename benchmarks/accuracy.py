@@ -1,4 +1,4 @@
-"""What the scripts of accuracy share: runs of the command, one process each, and their table."""
+"""Shared by the accuracy scripts: run the command, one process per run, and write the table of results."""
 
 import argparse
 import json

@@ -1,12 +1,12 @@
-"""Time and memory of BST's scores of all items on ml-100k, beside RecBole's way for models that have none.
+"""Time and memory of scoring all items with BST on ml-100k, compared with RecBole's method for such models.
 
     python benchmarks/bst_scoring.py [--rows 16] [--length 50] [--repeats 3] [--threads 2] [--seed 2020] [--output FILE]
 
-RecBole's way repeats every request once per item and calls `predict` in parts of `eval_batch_size`, which then encodes
-the history of each pair. The same model with
-the same random weights, the same test rows of ml-100k, in turns in one process; the peak memory of each comes from a
-process of its own. "MLP alone" is the least that any exact way takes: the layers behind the first one, once per pair of
-request and item. RecBole's DIN is timed in RecBole's way too. Writes `benchmarks/results/bst_scoring.md`.
+RecBole's method repeats every request once per item and calls `predict` in chunks of `eval_batch_size`, which encodes
+the history once per pair. Both methods use the same random weights and test rows and alternate in one process; peak
+memory is measured in separate processes. "MLP alone" is the lower bound of every exact method: the layers after the
+first one, once per pair of request and item. RecBole's DIN is timed with RecBole's method, too. Writes
+`benchmarks/results/bst_scoring.md`.
 """
 
 import argparse

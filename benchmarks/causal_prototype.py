@@ -1,10 +1,11 @@
 """A causal next-item transformer in plain PyTorch, to try settings before they become part of the package.
 
-Every slot of a window predicts the next event; all slots are trained in one pass. The test is leave-one-out: each
-user's last event is the test target, the one before the validation target; all items that the user has not had rank.
+Every slot of a window predicts the next event; all slots are trained in one pass. Evaluation is leave-one-out: the last
+event of each user is the test target, the previous one the validation target. All unseen items are ranked.
 
 `python benchmarks/causal_prototype.py --data beauty --work FOLDER --name first` trains and writes FOLDER/first.pt, from
-which `--resume` goes on, and FOLDER/first.json with the figures. Defaults are SASRec as RecTools and eSASRec train it.
+which `--resume` continues, and FOLDER/first.json with the figures. Defaults are SASRec as RecTools and
+eSASRec train it.
 
 B users of a batch, M slots in use, T slots of a group of users of like length, H hidden, V items, K negatives.
 """

@@ -1,4 +1,8 @@
-"""What the scripts share: time of runs in turns, memory of runs in processes of their own, where it was measured."""
+"""Shared by the scripts: median times of alternating runs, peak memory in separate processes, and versions.
+
+To add a benchmark, write a script that parses `arguments(...)`, passes its variants to `medians`, measures memory with
+`peak_of_process`, and writes a table with `provenance` to benchmarks/results. `meantime_step.py` is a short example.
+"""
 
 import argparse
 import json
