@@ -24,7 +24,6 @@ from recbole_ext.checkpoint.restore import (
     stored_keys,
 )
 from recbole_ext.config import Config
-from recbole_ext.config.arguments import parse_arguments
 from recbole_ext.config.evaluation import check_run
 from recbole_ext.data import create_dataset, data_preparation
 from recbole_ext.errors import InputError
@@ -33,6 +32,7 @@ from recbole_ext.model import contract
 from recbole_ext.model.registry import find_model, name_of
 from recbole_ext.training.logs import check_log_dir, raise_errors, start_log_file
 from recbole_ext.training.trainer import get_trainer
+from recbole_ext.utils.literals import parse_arguments
 from recbole_ext.utils.paths import check_outputs, writable_dir
 
 

@@ -2,95 +2,105 @@
 
 import json
 import os
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-
-from recbole_ext.cli.files import SOURCES, read_events, suffix_of
-from recbole_ext.cli.options import FLAG, check_options, item_names_option, truth
+from recbole_ext.cli.options import OptionParser, add_request_options
 from recbole_ext.errors import InputError
-from recbole_ext.serving.explain.explanation import Explanation, with_token
-from recbole_ext.serving.recommender import Recommender
 from recbole_ext.utils.atomic_write import write_whole
-from recbole_ext.utils.literals import parse_literal
 from recbole_ext.utils.paths import check_outputs, writable_file
+from recbole_ext.utils.validators import Str
 
-OPTIONS = {
-    "checkpoint": "the name of a file", "histories": "the name of a file", "user": "a user",
-    "item": "an item, or leave it out for the best one", "at": "a time", "exclude_seen": FLAG,
-    "trained_items_only": FLAG, "item_names": "a file with two columns, items and names, or False",
-    "report": "the name of a file that ends in .html", "out": "the name of a file that ends in .csv",
-    "json": "the name of a file that ends in .json", "device": "the name of a device, e.g. cpu",
-}  # fmt: skip
-FILES = {"report": ".html", "out": ".csv", "json": ".json"}
-INPUTS = ("checkpoint", "histories", "item_names")  # files to read
-SHOWN = 5  # events told on the screen
-LONGEST = 80  # characters of a name
+if TYPE_CHECKING:
+    from recbole_ext.serving.explain.explanation import Explanation
+
+OUTPUTS = {"report": ".html", "out": ".csv", "json": ".json"}
+SHOWN_EVENTS = 5  # on the screen
+MAX_NAME_LENGTH = 80
+
+parser = OptionParser(
+    "explain",
+    "explain --checkpoint=FILE --histories=FILE --user=USER [--option=value ...]",
+    "Tell which past events of a user carried the score of an item, and which heads or kernels looked at them.",
+)
+add_request_options(parser, histories_required=True)
+parser.add_option("user", "USER", Str(expected="a user"), "a user of the histories", required=True)
+parser.add_option("item", "ITEM", Str(expected="an item"), "the item to explain (default: the best one for the user)")
+for _option, _suffix, _help in (
+    ("report", ".html", "a page with figures and the learning curves of the training, which needs no network"),
+    ("out", ".csv", "a row for each event: time, effect on the score, attention of each head"),
+    ("json", ".json", "the complete explanation, for scripts"),
+):
+    parser.add_option(_option, f"FILE{_suffix}", Str(expected=f"the name of a file that ends in {_suffix}"), _help)
 
 
-def explain(given: dict[str, Any]) -> str:
-    """Carry out the command.
-
-    Args:
-        given: its options and the texts of their values.
-
-    Returns:
-        the explanation in a few lines, and what was written.
-
-    Raises:
-        InputError: an option is unknown, missing or wrong.
-    """
-    check_options("explain", given, OPTIONS, ("checkpoint", "histories", "user"))
+def main(argv: Sequence[str]) -> None:
+    options = parser.parse(argv)
+    inputs = ("checkpoint", "histories", "item_names")
     check_outputs(
-        {f"--{option}": given.get(option) for option in FILES}, {f"--{option}": given.get(option) for option in INPUTS}
+        {f"--{name}": getattr(options, name) for name in OUTPUTS},
+        {f"--{name}": getattr(options, name) for name in inputs},
     )
-    seen, trained = truth(given, "exclude_seen", True), truth(given, "trained_items_only", False)
-    targets = {option: _target(option, given[option]) for option in FILES if option in given}
-    suffix_of(given["histories"], SOURCES, "histories")
-    recommender = Recommender.load(given["checkpoint"], given.get("device"), item_names=item_names_option(given))
-    events = read_events(given["histories"], recommender.reader.columns(), recommender.config)
-    at = parse_literal(given["at"]) if isinstance(given.get("at"), str) else given.get("at")
-    found = recommender.explain(events, given["user"], given.get("item"), at, seen, trained)
-    for option, path in targets.items():
-        _write(recommender, found, option, path)
-    return "\n".join([summary(found), *(f"{option}: {path}" for option, path in targets.items())])
+    given = {name: getattr(options, name) for name in OUTPUTS if getattr(options, name) is not None}
+    outputs = {name: _output_file(name, path) for name, path in given.items()}
+
+    from recbole_ext.cli.files import SOURCES, read_events, suffix_of
+    from recbole_ext.serving.recommender import Recommender
+
+    suffix_of(options.histories, SOURCES, "histories")
+    recommender = Recommender.load(options.checkpoint, options.device, item_names=options.item_names)
+    events = read_events(options.histories, recommender.reader.columns(), recommender.config)
+    explanation = recommender.explain(
+        events, options.user, options.item, options.at, options.exclude_seen, options.trained_items_only
+    )
+    for name, path in outputs.items():
+        _write(recommender, explanation, name, path)
+    print("\n".join([summary(explanation), *(f"{name}: {path}" for name, path in outputs.items())]))
 
 
-def _target(option: str, path: Any) -> str:
-    suffix = FILES[option]
-    if not isinstance(path, str) or os.path.isdir(path) or os.path.splitext(path)[1].lower() != suffix:
-        raise InputError(f"--{option} is {path!r}; it should be the name of a file that ends in {suffix}.")
-    return writable_file(path, f"--{option}")
+def _output_file(name: str, path: str) -> str:
+    suffix = OUTPUTS[name]
+    if os.path.isdir(path) or os.path.splitext(path)[1].lower() != suffix:
+        raise InputError(f"--{name} is {path!r}; it should be the name of a file that ends in {suffix}.")
+    return writable_file(path, f"--{name}")
 
 
-def _write(recommender: Recommender, found: Explanation, option: str, path: str) -> None:
-    if option == "report":
-        recommender.write_report(found, path)
+def _write(recommender: Any, explanation: "Explanation", name: str, path: str) -> None:
+    if name == "report":
+        recommender.write_report(explanation, path)
         return
-    if option == "out":
-        written = found.events.to_csv(index=False, lineterminator="\n")
+    if name == "out":
+        text = explanation.events.to_csv(index=False, lineterminator="\n")
     else:
-        written = json.dumps(found.to_dict(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        text = json.dumps(explanation.to_dict(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     with write_whole(path) as file:
-        file.write(written.encode())
+        file.write(text.encode())
 
 
-def summary(found: Explanation) -> str:
-    """Score and rank, and the events that do most to the score."""
-    why = "it has no training event" if found.not_ranked == "untrained" else "the user has had it"
-    rank = f"not ranked, since {why}" if found.rank is None else f"rank {found.rank} of {found.candidates}"
-    item = _on_a_line(found.title, found.item)
-    lines = [f"{item} for {found.user}: {rank}, score {found.score:.4g} ({found.average_score:.4g} on average)"]
-    titles = found.event_titles
-    strongest = found.events["effect"].abs().sort_values(ascending=False, kind="stable").index[:SHOWN]
-    for place, row in found.events.loc[strongest].iterrows():
-        effect = "the only event" if pd.isna(row["effect"]) else f"{row['effect']:+.4g}"
-        date = "no date" if pd.isna(row["date"]) else f"{row['date']:%Y-%m-%d %H:%M}"
-        lines.append(f"  {effect:>12}  {date}  {_on_a_line(titles[place], row[found.item_field])}")
+def summary(explanation: "Explanation") -> str:
+    """Score and rank of the item, and the events with the largest effect on the score, for people."""
+    import pandas as pd
+
+    reason = "it has no training event" if explanation.not_ranked == "untrained" else "the user has had it"
+    ranked = explanation.rank is not None
+    rank = f"rank {explanation.rank} of {explanation.candidates}" if ranked else f"not ranked, since {reason}"
+    item = _name(explanation.title, explanation.item)
+    score = f"score {explanation.score:.4g} ({explanation.average_score:.4g} on average)"
+    lines = [f"{item} for {explanation.user}: {rank}, {score}"]
+    by_effect = explanation.events["effect"].abs().sort_values(ascending=False, kind="stable")
+    for index, event in explanation.events.loc[by_effect.index[:SHOWN_EVENTS]].iterrows():
+        effect = "the only event" if pd.isna(event["effect"]) else f"{event['effect']:+.4g}"
+        date = "no date" if pd.isna(event["date"]) else f"{event['date']:%Y-%m-%d %H:%M}"
+        name = _name(explanation.event_titles[index], event[explanation.item_field])
+        lines.append(f"  {effect:>12}  {date}  {name}")
     return "\n".join(lines)
 
 
-def _on_a_line(title: str, token: str) -> str:
-    """A name beside its token, cut to `LONGEST` and without what a terminal would take for commands."""
-    shown = "".join(sign if sign.isprintable() else " " for sign in title)
-    return with_token(shown if len(shown) <= LONGEST else shown[: LONGEST - 3] + "...", token)
+def _name(title: str, token: str) -> str:
+    """The name of an item with its token, shortened, and without characters that a terminal takes for commands."""
+    from recbole_ext.serving.explain.explanation import with_token
+
+    printable = "".join(character if character.isprintable() else " " for character in title)
+    if len(printable) > MAX_NAME_LENGTH:
+        printable = printable[: MAX_NAME_LENGTH - 3] + "..."
+    return with_token(printable, token)

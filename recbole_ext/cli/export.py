@@ -1,34 +1,38 @@
-"""`recbole-ext export`: a checkpoint to a program that torch alone serves."""
+"""`recbole-ext export`: from a checkpoint to a program that torch alone serves."""
 
 import os
-from typing import Any
+from collections.abc import Sequence
 
-from recbole_ext.cli.options import check_options
-from recbole_ext.serving.exporter import target_file
-from recbole_ext.serving.recommender import Recommender
+from recbole_ext.cli.options import FILE, OptionParser
 from recbole_ext.utils.paths import check_outputs
+from recbole_ext.utils.validators import Str
 
-OPTIONS = {
-    "checkpoint": "the name of a file", "out": "the name of a file that ends in .pt2",
-    "device": "the name of a device, e.g. cpu",
-}  # fmt: skip
+parser = OptionParser(
+    "export",
+    "export --checkpoint=FILE --out=FILE.pt2 [--device=NAME]",
+    "Write the scoring of MEANTIME, LightSANs or BST as a program of torch.export, which torch alone loads and runs.\n"
+    "The file holds the item tokens and the meaning of the inputs in serving.json. The program is compared with the\n"
+    "model on random requests, and not written if they differ.",
+)
+parser.add_option("checkpoint", "FILE", FILE, "the file that training wrote", required=True)
+parser.add_option(
+    "out", "FILE", Str(expected="the name of a file that ends in .pt2"), "the program, a file that ends in .pt2",
+    required=True,
+)  # fmt: skip
+parser.add_option(
+    "device", "NAME", Str(expected="the name of a device, e.g. cpu"),
+    "where it will run: cpu (default), or cuda:0 for a GPU, which this machine must have", "cpu",
+)  # fmt: skip
 
 
-def export_model(given: dict[str, Any]) -> str:
-    """Carry out the command.
+def main(argv: Sequence[str]) -> None:
+    options = parser.parse(argv)
+    check_outputs({"--out": options.out}, {"--checkpoint": options.checkpoint})
 
-    Args:
-        given: its options and the texts of their values.
+    from recbole_ext.serving.exporter import target_file
+    from recbole_ext.serving.recommender import Recommender
 
-    Returns:
-        a line that says what was written, and how far it differs from the model.
-
-    Raises:
-        InputError: an option is unknown, missing or wrong.
-    """
-    check_options("export", given, OPTIONS, ("checkpoint", "out"))
-    check_outputs({"--out": given["out"]}, {"--checkpoint": given["checkpoint"]})
-    out = target_file(given["out"])
-    difference = Recommender.load(given["checkpoint"], given.get("device", "cpu")).export(out)
+    out = target_file(options.out)
+    difference = Recommender.load(options.checkpoint, options.device).export(out)
     size = os.path.getsize(out) / 2**20
-    return f"{out}: {size:.1f} MiB; largest difference from the model on random requests: {difference:.1e}"
+    print(f"{out}: {size:.1f} MiB; largest difference from the model on random requests: {difference:.1e}")

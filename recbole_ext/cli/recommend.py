@@ -1,83 +1,76 @@
-"""`recbole-ext recommend`: a checkpoint and a file of histories to a file of recommendations."""
+"""`recbole-ext recommend`: from a checkpoint and a file of histories to a file of recommendations."""
 
+from collections.abc import Sequence
 from typing import Any
 
-from recbole_ext.cli.files import SOURCES, read_events, read_tokens, suffix_of, target_file, writer
-from recbole_ext.cli.options import FLAG, check_options, item_names_option, truth
-from recbole_ext.data.files.table import Table
+from recbole_ext.cli.options import FILE, FOLDER, OptionParser, add_request_options
 from recbole_ext.errors import InputError
-from recbole_ext.serving.recommender import Recommender
-from recbole_ext.serving.training_users import training_user_requests
-from recbole_ext.utils.literals import parse_literal
 from recbole_ext.utils.paths import check_outputs
+from recbole_ext.utils.validators import Int
 from recbole_ext.utils.wording import counted
 
-OPTIONS = {
-    "checkpoint": "the name of a file", "histories": "the name of a file", "all_users": FLAG,
-    "data_path": "the folder of the data set", "out": "the name of a file", "k": "a number of items", "at": "a time",
-    "exclude_seen": FLAG, "trained_items_only": FLAG, "items": "the name of a file", "users": "the name of a file",
-    "item_names": "a file with two columns, items and names, or False",
-    "device": "the name of a device, e.g. cpu", "show_progress": FLAG,
-}  # fmt: skip
+parser = OptionParser(
+    "recommend",
+    "recommend --checkpoint=FILE --histories=FILE --out=FILE [--option=value ...]",
+    "Rank items for users by their past events, with a checkpoint and without the data that it was trained on.",
+)
+add_request_options(parser, histories_required=False)
+parser.add_flag("all_users", "in place of --histories: rank for all users of the training data")
+parser.add_option(
+    "data_path", "FOLDER", FOLDER, "with --all_users: the training data, if it is not where it was during training"
+)
+parser.add_option("out", "FILE", FILE, "a row for each item (.csv, .parquet) or each user (.jsonl)", required=True)
+parser.add_option("k", "N", Int("[1, inf)"), "items for each user (default: 10)", 10)
+parser.add_option("items", "FILE", FILE, "recommend only these items, one a line")
+parser.add_option("users", "FILE", FILE, "recommend only for these users, in this order, one a line")
+parser.add_flag("show_progress", "whether to show a progress bar (default: on a terminal)", None)
 
-INPUTS = ("checkpoint", "histories", "items", "users", "item_names")  # files to read
 
-
-def recommend(given: dict[str, Any]) -> str:
-    """Carry out the command.
-
-    Args:
-        given: its options and the texts of their values.
-
-    Returns:
-        a line that says what was written.
-
-    Raises:
-        InputError: an option is unknown, missing or wrong.
-    """
-    check_options("recommend", given, OPTIONS, ("checkpoint", "out"))
-    check_outputs({"--out": given["out"]}, {f"--{option}": given.get(option) for option in INPUTS})
-    values = {key: parse_literal(text) if isinstance(text, str) else text for key, text in given.items()}
-    all_users = truth(given, "all_users", False)
-    if all_users == ("histories" in given):
+def main(argv: Sequence[str]) -> None:
+    options = parser.parse(argv)
+    inputs = ("checkpoint", "histories", "items", "users", "item_names")
+    check_outputs({"--out": options.out}, {f"--{name}": getattr(options, name) for name in inputs})
+    if options.all_users == (options.histories is not None):
         raise InputError("give either --histories=FILE or --all_users.")
-    if not all_users and "data_path" in given:
+    if not options.all_users and options.data_path is not None:
         raise InputError("--data_path goes with --all_users; --histories is the path of a file.")
-    for option in ("at", "users"):
-        if all_users and option in given:
-            raise InputError(f"--{option} does not go with --all_users; give --histories.")
-    out = target_file(given["out"])
-    if not all_users:
-        suffix_of(str(given["histories"]), SOURCES, "histories")
-    recommender = Recommender.load(given["checkpoint"], given.get("device"), item_names=item_names_option(given))
+    for name in ("at", "users"):
+        if options.all_users and getattr(options, name) is not None:
+            raise InputError(f"--{name} does not go with --all_users; give --histories.")
 
-    def tokens(option: str, field: str) -> Table | None:
-        return read_tokens(given[option], option, field, recommender.config) if option in given else None
+    from recbole_ext.cli.files import SOURCES, read_events, read_tokens, suffix_of, target_file
+    from recbole_ext.serving.recommender import Recommender
+    from recbole_ext.serving.training_users import training_user_requests
 
-    options = {
-        "k": values.get("k", 10),
-        "exclude_seen": truth(given, "exclude_seen", True),
-        "trained_items_only": truth(given, "trained_items_only", False),
-        "items": tokens("items", recommender.item_field),
-        "show_progress": None if "show_progress" not in given else truth(given, "show_progress", True),
-    }
-    if all_users:
-        moved = {"data_path": given["data_path"]} if "data_path" in given else {}
-        asked = training_user_requests(given["checkpoint"], moved, recommender.reader.context)
-        blocks = recommender.blocks_of(asked, **options)
+    out = target_file(options.out)
+    if not options.all_users:
+        suffix_of(options.histories, SOURCES, "histories")
+    recommender = Recommender.load(options.checkpoint, options.device, item_names=options.item_names)
+    config = recommender.config
+    items = read_tokens(options.items, "items", recommender.item_field, config) if options.items else None
+    choices: dict[str, Any] = {
+        "k": options.k, "exclude_seen": options.exclude_seen, "trained_items_only": options.trained_items_only,
+        "items": items, "show_progress": options.show_progress,
+    }  # fmt: skip
+    if options.all_users:
+        changed_keys = {"data_path": options.data_path} if options.data_path else {}
+        requests = training_user_requests(options.checkpoint, changed_keys, recommender.reader.context)
+        blocks = recommender.blocks_of(requests, **choices)
     else:
-        events = read_events(given["histories"], recommender.reader.columns(), recommender.config)
-        users = tokens("users", recommender.user_field)
-        blocks = recommender.blocks(events, at=values.get("at"), users=users, **options)
-    return _written(recommender, blocks, out)
+        events = read_events(options.histories, recommender.reader.columns(), config)
+        users = read_tokens(options.users, "users", recommender.user_field, config) if options.users else None
+        blocks = recommender.blocks(events, at=options.at, users=users, **choices)
+    print(_write(recommender, blocks, out))
 
 
-def _written(recommender: Recommender, blocks: Any, out: str) -> str:
-    users = rows = 0
-    named = recommender.item_names is not None
-    with writer(out, recommender.user_field, recommender.item_field, named) as write:
+def _write(recommender: Any, blocks: Any, out: str) -> str:
+    from recbole_ext.cli.files import writer
+
+    n_users = n_rows = 0
+    has_names = recommender.item_names is not None
+    with writer(out, recommender.user_field, recommender.item_field, has_names) as write:
         for block in blocks:
             write(block)
-            rows += len(block)
-            users += block[recommender.user_field].nunique()
-    return f"{counted(rows, 'recommendation')} for {counted(users, 'user')}: {out}"
+            n_rows += len(block)
+            n_users += block[recommender.user_field].nunique()
+    return f"{counted(n_rows, 'recommendation')} for {counted(n_users, 'user')}: {out}"

@@ -11,14 +11,20 @@ from recbole.config import Config as RecBoleConfig
 
 from recbole_ext.config import checks, columns, evaluation
 from recbole_ext.config import negative_sampling as sampling
-from recbole_ext.config.arguments import parse_arguments
 from recbole_ext.config.known_keys import DERIVED, OF_TRANSFORMS, known_keys, unknown_key_sentence, without_effect
 from recbole_ext.config.paths import check_dataset_name, dataset_dir, properties_dir, setting_or_file
 from recbole_ext.config.schema import string, validator_of
 from recbole_ext.errors import InputError, recbole_errors_as_input_error
 from recbole_ext.model import contract
 from recbole_ext.model.registry import find_model, is_known, is_ours, name_of
-from recbole_ext.utils.literals import LiteralLoader, parse_literal, read_property_file, read_yaml, to_builtin
+from recbole_ext.utils.literals import (
+    LiteralLoader,
+    parse_arguments,
+    parse_literal,
+    read_property_file,
+    read_yaml,
+    to_builtin,
+)
 from recbole_ext.utils.paths import absolute
 from recbole_ext.utils.validators import Validator, validate
 

@@ -1,9 +1,10 @@
-"""Values of configuration keys: read as literals, never evaluated."""
+"""Values of configuration keys from text: YAML files, command-line arguments and literals; nothing is evaluated."""
 
 import ast
 import copy
 import os
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -165,3 +166,34 @@ def to_builtin(value: Any) -> Any:
     if isinstance(value, (list, tuple, set)):
         return [to_builtin(item) for item in value]
     return str(value)
+
+
+def parse_arguments(argv: Sequence[str], strict: bool = True) -> dict[str, Any]:
+    """Split the arguments `--key=value` and `--key value` into keys and the texts of their values.
+
+    Args:
+        argv: arguments without the program's name. `--key` without a value stands for True.
+        strict: refuse all other arguments; otherwise they are skipped, as a library must that reads the arguments of
+            its host program.
+
+    Raises:
+        InputError: an argument has another form (when strict), or a key has two different values.
+    """
+    if not isinstance(argv, (list, tuple)):
+        raise InputError(f"argv is {argv!r}; it should be a list of texts.")
+    values: dict[str, Any] = {}
+    rest = list(argv)
+    while rest:
+        word = str(rest.pop(0))
+        if not word.startswith("--") or word.partition("=")[0] == "--":
+            if strict:
+                raise InputError(f"argument '{word}' is not understood; write --key=value.")
+            continue
+        key, equals, text = word[2:].partition("=")
+        value: Any = text
+        if not equals:
+            value = rest.pop(0) if rest and not rest[0].startswith("--") else True
+        if strict and values.get(key, value) != value:
+            raise InputError(f"key '{key}' is given twice, as '{values[key]}' and as '{value}'; give it once.")
+        values[key] = value
+    return values

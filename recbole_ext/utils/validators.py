@@ -147,9 +147,11 @@ class TimeRange(Validator):
 class Bool(Validator):
     """True or False; 0 and 1 are refused."""
 
+    expected = "True or False"
+
     def validate(self, value: Any) -> bool:
         if not isinstance(value, bool):
-            raise ValidationError(value, "True or False")
+            raise ValidationError(value, self.expected)
         return value
 
 
@@ -191,11 +193,12 @@ class OneOf(Validator):
 
     def __init__(self, *choices: str):
         self.choices = {choice.lower(): choice for choice in choices}
+        self.expected = f"one of {', '.join(choices)}"
 
     def validate(self, value: Any) -> str:
         name = str(value).lower()
         if not isinstance(value, (str, type(None))) or name not in self.choices:
-            raise ValidationError(value, f"one of {', '.join(self.choices.values())}")
+            raise ValidationError(value, self.expected)
         return self.choices[name]
 
 
@@ -204,6 +207,10 @@ class Optional_(Validator):
 
     def __init__(self, validator: Validator):
         self.validator, self.raw_text = validator, validator.raw_text
+
+    @property
+    def expected(self) -> str:
+        return f"{self.validator.expected}, or None"  # type: ignore[attr-defined]
 
     def validate(self, value: Any) -> Any:
         if value is None or (isinstance(value, str) and value.strip().lower() in {"", "~", "none", "null"}):

@@ -1,5 +1,6 @@
 """The command line: arguments, exit status, what it prints and what it writes."""
 
+import importlib
 import json
 import os
 import runpy
@@ -14,10 +15,10 @@ import pytest
 import recbole_ext
 from recbole_ext.cli import entry as cli
 from recbole_ext.cli.entry import main
-from recbole_ext.cli.output import table, write_json
-from recbole_ext.config.arguments import parse_arguments
+from recbole_ext.cli.run import config_files, table, write_json
 from recbole_ext.errors import InputError
 from recbole_ext.utils.atomic_write import write_whole
+from recbole_ext.utils.literals import parse_arguments
 
 SMALL = [
     "--epochs=1", "--train_batch_size=16", "--show_progress=False", "--use_gpu=False", "--MAX_ITEM_LIST_LENGTH=8",
@@ -90,7 +91,7 @@ def test_help_and_version(call):
         ([], "no model is named; give --model, one of MEANTIME"),
         (["--model"], "--model has no value; give it the name of a model"),
         (["--model=meantime"], "did you mean 'MEANTIME'?"),
-        (["walk"], "there is no command 'walk'; commands: run"),
+        (["walk"], "there is no command 'walk'; commands: run"), (["recomend"], "did you mean recommend?"),
         (["run", "walk"], "argument 'walk' is not understood"),
         (["--model=MEANTIME", "--epochs=-1"], "key 'epochs' is -1"),
         (["--model=MEANTIME", "--epochs"], "--epochs has no value; it should be a whole number"),
@@ -200,7 +201,7 @@ def test_config_files_may_have_blanks_backslashes_and_quotes_in_their_names(give
     Path("my folder").mkdir()
     for name in ("a.yaml", "b.yaml", "my folder/b c.yaml", "back\\slash.yaml", "it's.yaml", "[odd].yaml"):
         Path(name).touch()
-    assert cli._config_files(given) == files
+    assert config_files(given) == files
 
 
 def test_a_name_with_blanks_among_several_is_refused_without_quotes(call):
@@ -208,7 +209,7 @@ def test_a_name_with_blanks_among_several_is_refused_without_quotes(call):
     Path("b c.yaml").touch()
     status, _, err = call("--model=MEANTIME", "--config_files=a.yaml b c.yaml")
     assert status == 2
-    assert "--config_files names 'b', which does not exist; a name with blanks needs quotes of its own" in err
+    assert "--config_files names 'b', which does not exist; a name with blanks needs its own quotes" in err
 
 
 VALUES = {
@@ -235,13 +236,10 @@ def test_an_option_without_its_value_is_refused(call, command, option):
 
 
 def test_every_option_of_the_commands_is_in_the_table_above():
-    from recbole_ext.cli import explain as explain_command
-    from recbole_ext.cli import export as export_command
-    from recbole_ext.cli import recommend as command
-    from recbole_ext.cli.options import FLAG
-
-    for name, module in (("recommend", command), ("explain", explain_command), ("export", export_command)):
-        assert {option for option, what in module.OPTIONS.items() if what != FLAG} == set(VALUES[name])
+    for name, options in VALUES.items():
+        declared = set(importlib.import_module(f"recbole_ext.cli.{name}").parser.validators)
+        keys = {"epochs", "topk", "learner", "log_dir"} if name in ("run", "tune") else set()
+        assert declared == set(options) - keys
 
 
 def test_the_model_may_come_from_a_file(call, toy):
@@ -340,7 +338,7 @@ def test_what_no_traceback_explains_is_one_sentence(call, monkeypatch, error):
     def run(argv):
         raise error
 
-    monkeypatch.setattr("recbole_ext.cli.entry._run", run)
+    monkeypatch.setattr("recbole_ext.cli.entry._command", run)
     assert call() == (1, "", f"recbole-ext: failed while running: {error}\n")
 
 
@@ -348,7 +346,7 @@ def test_an_error_that_merely_mentions_memory_keeps_its_traceback(call, monkeypa
     def run(argv):
         raise RuntimeError("an illegal memory access was encountered")
 
-    monkeypatch.setattr("recbole_ext.cli.entry._run", run)
+    monkeypatch.setattr("recbole_ext.cli.entry._command", run)
     assert "Traceback" in call()[2]
 
 
@@ -366,7 +364,7 @@ def test_a_termination_in_the_middle_of_a_save_leaves_no_half_file_and_ends_with
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(5)
 
-    monkeypatch.setattr("recbole_ext.cli.entry._run", run)
+    monkeypatch.setattr("recbole_ext.cli.entry._command", run)
     assert call() == (143, "", "recbole-ext: terminated\n")
     assert list(tmp_path.iterdir()) == []
     assert signal.getsignal(signal.SIGTERM) is before
@@ -379,6 +377,6 @@ def test_a_request_to_end_that_a_library_makes_an_error_of_is_still_one(monkeypa
         finally:
             raise RuntimeError("unexpected pos 64 vs 0")  # as torch's writer of files does
 
-    monkeypatch.setattr(cli, "_run", save)
+    monkeypatch.setattr(cli, "_command", save)
     assert main([]) == 130
     assert capsys.readouterr().err == "recbole-ext: interrupted\n"

@@ -17,7 +17,7 @@ from recbole_ext import create_dataset, data_preparation, get_trainer
 from recbole_ext.checkpoint import file as checkpoint
 from recbole_ext.cli import explain as explain_command
 from recbole_ext.cli.files import writer
-from recbole_ext.cli.output import write_json
+from recbole_ext.cli.run import write_json
 from recbole_ext.evaluation.per_user import write_per_user
 from recbole_ext.serving import exporter as exporting
 from recbole_ext.serving.recommender import Recommender

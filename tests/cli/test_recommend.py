@@ -167,15 +167,17 @@ def test_nothing_is_left_of_a_run_that_fails(call, model, events, monkeypatch, t
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"checkpoint": None}, "--checkpoint is missing"), ({"out": None}, "--out is missing"),
+        ({"checkpoint": None}, "arguments are required: --checkpoint."),
+        ({"out": None}, "arguments are required: --out."),
         ({"histories": None}, "give either --histories=FILE or --all_users"),
         ({"all_users": True}, "give either --histories=FILE or --all_users"),
         ({"histories": "new.txt"}, "--histories is 'new.txt'; it should be a file that ends in .inter, .csv, .parquet"),
         ({"histories": "none.csv"}, "there is no such file"),
         ({"out": "recs.txt"}, "--out is 'recs.txt'; it should be a file that ends in .csv, .parquet, .jsonl"),
-        ({"k": 0}, "k is 0"), ({"k": "many"}, "k is 'many'"), ({"exclude_seen": "maybe"}, "--exclude_seen is 'maybe'"),
+        ({"k": 0}, "--k is '0'; it should be a whole number"), ({"k": "many"}, "--k is 'many'"),
+        ({"exclude_seen": "maybe"}, "--exclude_seen is 'maybe'"),
         ({"items": "none.txt"}, "--items is 'none.txt', which cannot be read"),
-        ({"topk": 5}, "recommend has no option --topk"),
+        ({"topk": 5}, "recommend has no option --topk"), ({"histores": "a"}, "--histores; did you mean --histories?"),
         ({"checkpoint": "none.pth"}, "there is no checkpoint none.pth"),
         ({"at": "noon"}, "at is 'noon'"), ({"data_path": "x"}, "--data_path goes with --all_users"),
         ({"histories": "empty.csv"}, "empty.csv is empty; it should begin with a header"),
@@ -208,7 +210,7 @@ def test_parquet_without_pyarrow_is_one_sentence(call, model, events, monkeypatc
 
 def test_help_is_about_the_command(capsys):
     assert main(["recommend", "--help"]) == 0
-    assert "--histories=FILE" in capsys.readouterr().out
+    assert "--histories FILE" in capsys.readouterr().out
 
 
 def test_scores_that_are_no_numbers_fail_while_running(call, model, events, monkeypatch):

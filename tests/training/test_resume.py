@@ -201,7 +201,7 @@ def test_a_signal_ends_the_epoch_and_training_goes_on_exactly(run, write_events,
     _, errors = process.communicate(timeout=120)
     assert process.returncode == status, errors
     assert "ending after this epoch; a second signal (Ctrl-C) ends at once" in errors
-    assert errors.splitlines()[-1] == f"recbole-ext: {word}; go on with --resume={os.path.abspath(file)}"
+    assert errors.splitlines()[-1] == f"recbole-ext: {word}; resume it with --resume={os.path.abspath(file)}"
     done = checkpoint.find_resume_state(file).checkpoint["epoch"] + 1
     assert not [name for name in os.listdir("saved") if name.endswith(".part")]
     resumed = run(resume=file, epochs=done + 2)

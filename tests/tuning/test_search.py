@@ -128,7 +128,7 @@ def test_interrupted_search_names_its_folder_and_resume_compares_keys(cluster, t
         patch.setattr("recbole_ext.tuning.run_search.run", interrupt)
         assert main(["tune", "--model=MEANTIME", "--dataset=toy", "--space=own.yaml", *words]) == 130
     (folder,) = Path("tune_results").resolve().iterdir()
-    assert capsys.readouterr().err == f"recbole-ext: interrupted; go on with --resume={folder}\n"
+    assert capsys.readouterr().err == f"recbole-ext: interrupted; resume it with --resume={folder}\n"
     assert main(["tune", f"--resume={folder}", "--n_layers=2"]) == 2
     assert "n_layers is 2, but the search in" in capsys.readouterr().err
     assert main(["tune", f"--resume={folder}", "--space=own.yaml", *words]) == 0
