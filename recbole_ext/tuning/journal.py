@@ -177,7 +177,7 @@ def new_folder(storage_path: str, model: str, dataset: str) -> str:
 
 
 def newest_folder(storage_path: str, model: str | None, dataset: str | None) -> str:
-    """The folder of the newest search of this model and data set, or of any; `InputError` if there is none."""
+    """The folder of the newest search with this model and data set (None: any); `InputError` if there is none."""
     parent = Path(absolute(storage_path, "storage_path"))
     folders = []
     for file in parent.glob(f"*/{REQUEST}"):

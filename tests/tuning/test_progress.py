@@ -147,8 +147,7 @@ def test_table_with_many_keys_wraps_their_names(space_and_records):
     space, records = space_and_records
     table = TrialTable(13, "NDCG@10", True, 150, space)
     row = table.row(records[0])
-    assert {len(line) for line in table.header} == {len(row)}
-    assert len(row) < 105
+    assert len(table.header[-1]) == len(row) < 105
     assert row.split()[-len(space) :] == [format_value(records[0]["keys"][key]) for key in space]
     position = len(row) - sum(table.widths.values()) - len(space) + 1
     for key, width in table.widths.items():

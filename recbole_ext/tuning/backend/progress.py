@@ -73,7 +73,7 @@ def _key_columns(space: Space) -> tuple[dict[str, int], list[str]]:
     columns = [
         [line.rjust(widths[key]) for line in [""] * (height - len(lines)) + lines] for key, lines in names.items()
     ]
-    return widths, [" ".join(line) for line in zip(*columns, strict=True)]
+    return widths, [" ".join(line).rstrip() for line in zip(*columns, strict=True)]
 
 
 class SearchCallback(Callback):
