@@ -71,12 +71,12 @@ def main(argv: Sequence[str]) -> None:
 
 def _files_of_search(folder: str | bool | None) -> dict[str, str]:
     """The files of a search to resume, as inputs for `check_outputs`."""
-    from recbole_ext.tuning.journal import REQUEST, TRIALS
+    from recbole_ext.tuning.journal import PLAN, TRIALS
     from recbole_ext.tuning.results import BEST, REPORT, TABLE
 
     if not isinstance(folder, str):
         return {}
-    return {f"the search ({name})": os.path.join(folder, name) for name in (REQUEST, TRIALS, BEST, TABLE, REPORT)}
+    return {f"the search ({name})": os.path.join(folder, name) for name in (PLAN, TRIALS, BEST, TABLE, REPORT)}
 
 
 def search_table(result: dict[str, Any]) -> str:

@@ -23,11 +23,11 @@ from recbole_ext.utils.atomic_write import named_errors, write_whole
 from recbole_ext.utils.literals import read_yaml, to_builtin
 from recbole_ext.utils.paths import absolute, writable_dir
 
-REQUEST, TRIALS, CHECKPOINTS = "search.yaml", "trials.jsonl", "checkpoints"
+PLAN, TRIALS, CHECKPOINTS = "search.yaml", "trials.jsonl", "checkpoints"
 OUT_OF_TIME = "the time budget was used up."  # reason of a trial that only the time budget has stopped
 BEHIND = "it was behind the others."  # reason of a trial that the scheduler has stopped
 Record = dict[str, Any]
-REQUEST_FIELDS: dict[str, Any] = {  # of search.yaml, with their types
+PLAN_FIELDS: dict[str, Any] = {  # of search.yaml, with their types
     "model": str, "dataset": str, "keys": dict, "space": dict, "options": dict, "data_digest": str,
     "first": dict | None, "points": list | None,
 }  # fmt: skip
@@ -60,29 +60,29 @@ class Journal:
 
     # ------------------------------------------------------------------ the plan
 
-    def start(self, request: dict[str, Any]) -> None:
+    def start(self, plan: dict[str, Any]) -> None:
         """Create the folder and write the plan; `InputError` if the folder already contains a search."""
         if self.is_started():
             folder = shlex.quote(self.folder)
             raise InputError(f"{self.folder} already contains a search; continue it with --resume={folder}.")
         writable_dir(self.path(CHECKPOINTS), "the search")
-        self.write_yaml(REQUEST, request)
+        self.write_yaml(PLAN, plan)
 
     def is_started(self) -> bool:
         """Whether the folder contains a search."""
-        return os.path.isfile(self.path(REQUEST))
+        return os.path.isfile(self.path(PLAN))
 
-    def request(self) -> dict[str, Any]:
+    def read_plan(self) -> dict[str, Any]:
         """The stored plan; `InputError` if there is none or it is damaged."""
         if not self.is_started():
-            raise InputError(f"there is no search to resume in {self.folder}: it has no {REQUEST}.")
-        request = read_yaml(self.path(REQUEST))
-        for name, types in REQUEST_FIELDS.items():
-            if name not in request:
-                raise InputError(f"{self.path(REQUEST)} has no '{name}'; start a new search.")
-            if not isinstance(request[name], types):
-                raise InputError(f"{self.path(REQUEST)} has an invalid {name}: {request[name]!r}; start a new search.")
-        return request
+            raise InputError(f"there is no search to resume in {self.folder}: it has no {PLAN}.")
+        plan = read_yaml(self.path(PLAN))
+        for name, types in PLAN_FIELDS.items():
+            if name not in plan:
+                raise InputError(f"{self.path(PLAN)} has no '{name}'; start a new search.")
+            if not isinstance(plan[name], types):
+                raise InputError(f"{self.path(PLAN)} has an invalid {name}: {plan[name]!r}; start a new search.")
+        return plan
 
     # ------------------------------------------------------------------ trials
 
@@ -180,14 +180,14 @@ def newest_folder(storage_path: str, model: str | None, dataset: str | None) -> 
     """The folder of the newest search with this model and data set (None: any); `InputError` if there is none."""
     parent = Path(absolute(storage_path, "storage_path"))
     folders = []
-    for file in parent.glob(f"*/{REQUEST}"):
+    for file in parent.glob(f"*/{PLAN}"):
         try:
-            request = Journal(str(file.parent)).request()
+            plan = Journal(str(file.parent)).read_plan()
         except InputError:  # damaged
             continue
-        if model in (None, request["model"]) and dataset in (None, request["dataset"]):
+        if model in (None, plan["model"]) and dataset in (None, plan["dataset"]):
             folders.append(file.parent)
     if not folders:
         what = " on ".join(name for name in (model, dataset) if name is not None)
         raise InputError(f"there is no search{f' of {what}' if what else ''} to resume in {parent}; pass its folder.")
-    return str(max(folders, key=lambda folder: (folder / REQUEST).stat().st_mtime))
+    return str(max(folders, key=lambda folder: (folder / PLAN).stat().st_mtime))

@@ -11,7 +11,7 @@ from recbole_ext.config.checks import check_item_count
 from recbole_ext.config.evaluation import check_run
 from recbole_ext.errors import InputError
 from recbole_ext.model.registry import name_of
-from recbole_ext.tuning.journal import OUT_OF_TIME, REQUEST, Journal, Record
+from recbole_ext.tuning.journal import OUT_OF_TIME, PLAN, Journal, Record
 from recbole_ext.tuning.options import OPTION_NAMES, RESOURCE_OPTIONS, SearchOptions, read_options
 from recbole_ext.tuning.points import InvalidReason, Point, check_values, default_point, default_samples, random_points
 from recbole_ext.tuning.space import Space, check_space, read_space
@@ -141,24 +141,24 @@ def stored_plan(journal: Journal, model: Any, dataset: str | None, options: dict
     Raises:
         InputError: the model, data set or other options differ from those of the search, or the data has changed.
     """
-    request = journal.request()
-    for name in request["options"]:
+    stored = journal.read_plan()
+    for name in stored["options"]:
         if name not in OPTION_NAMES:
-            raise InputError(f"{journal.path(REQUEST)} has the unknown option '{name}'; start a new search.")
+            raise InputError(f"{journal.path(PLAN)} has the unknown option '{name}'; start a new search.")
     model_name = None if model is None else name_of(model)
-    changed = [("model", model_name, request["model"]), ("dataset", dataset, request["dataset"])]
+    changed = [("model", model_name, stored["model"]), ("dataset", dataset, stored["dataset"])]
     changed += [
-        (key, value, request["options"].get(key)) for key, value in options.items() if key not in RESOURCE_OPTIONS
+        (key, value, stored["options"].get(key)) for key, value in options.items() if key not in RESOURCE_OPTIONS
     ]
-    for name, new, stored in changed:
-        if new is not None and new != stored:
-            raise InputError(f"{name} is {new}, but the search in {journal.folder} has {stored}; leave it out.")
-    search_options = SearchOptions(**{**read_options(request["options"]), **options})
-    model = model if model is not None else request["model"]
-    config = Config(model, request["dataset"], None, request["keys"], argv=[])
-    space = check_space(request["space"], f"the space of {journal.path(REQUEST)}", config)
-    plan = Plan(model, config, request["keys"], space, search_options, request["first"], request["points"])
-    if request["data_digest"] != plan.data.dataset.digest:
+    for name, new, old in changed:
+        if new is not None and new != old:
+            raise InputError(f"{name} is {new}, but the search in {journal.folder} has {old}; leave it out.")
+    search_options = SearchOptions(**{**read_options(stored["options"]), **options})
+    model = model if model is not None else stored["model"]
+    config = Config(model, stored["dataset"], None, stored["keys"], argv=[])
+    space = check_space(stored["space"], f"the space of {journal.path(PLAN)}", config)
+    plan = Plan(model, config, stored["keys"], space, search_options, stored["first"], stored["points"])
+    if stored["data_digest"] != plan.data.dataset.digest:
         raise InputError(
             f"the events of {config['data_path']} have changed since the search was started; trials on different data "
             f"cannot be compared, so start a new search."
@@ -168,15 +168,15 @@ def stored_plan(journal: Journal, model: Any, dataset: str | None, options: dict
 
 def check_unchanged(journal: Journal, config: Config, space: Any) -> None:
     """Check that keys and space are those of the stored search; `InputError` if they differ."""
-    request = journal.request()
+    stored = journal.read_plan()
     domains, _, keys = _space_and_fixed_keys(config, space)
     for key, value in to_builtin(keys).items():
-        if value != request["keys"].get(key):
-            stored = f"{request['keys'][key]!r}" if key in request["keys"] else "no such key"
-            raise InputError(f"{key} is {value!r}, but the search in {journal.folder} has {stored}; leave it out.")
+        if value != stored["keys"].get(key):
+            old = repr(stored["keys"][key]) if key in stored["keys"] else "no such key"
+            raise InputError(f"{key} is {value!r}, but the search in {journal.folder} has {old}; leave it out.")
     plain_space = {key: to_builtin(distribution.to_dict()) for key, distribution in domains.items()}
-    if space is not None and plain_space != request["space"]:
-        raise InputError(f"the search space differs from that in {journal.path(REQUEST)}; leave it out.")
+    if space is not None and plain_space != stored["space"]:
+        raise InputError(f"the search space differs from that in {journal.path(PLAN)}; leave it out.")
 
 
 @dataclass(frozen=True)

@@ -74,9 +74,9 @@ def search(
     if resume:
         journal = _stored_search(resume, storage_path, model, dataset)
         if config_file_list or config_dict or space or argv:
-            request = journal.request()
-            data_path = {"data_path": request["keys"]["data_path"]} if "data_path" in request["keys"] else {}
-            names = model or request["model"], dataset or request["dataset"]
+            stored = journal.read_plan()
+            data_path = {"data_path": stored["keys"]["data_path"]} if "data_path" in stored["keys"] else {}
+            names = model or stored["model"], dataset or stored["dataset"]
             config = Config(*names, config_file_list, {**data_path, **(config_dict or {})}, argv)
             check_unchanged(journal, config, space)
         plan = stored_plan(journal, model, dataset, checked)
@@ -88,8 +88,8 @@ def search(
     try:
         run(plan, journal, bool(resume))
         return results.finish(plan, journal)
-    except (KeyboardInterrupt, SigtermReceived) as request:
-        raise type(request)(*[journal.folder] if journal.is_started() else []) from request
+    except (KeyboardInterrupt, SigtermReceived) as error:
+        raise type(error)(*[journal.folder] if journal.is_started() else []) from error
 
 
 def _stored_search(resume: bool | str, storage_path: str, model: str | type | None, dataset: str | None) -> Journal:

@@ -153,7 +153,7 @@ def test_new_plan_refuses_a_grid_with_a_search_algorithm(planned):
 )
 def test_stored_plan_refuses_a_damaged_file_and_newest_folder_skips_it(planned, written, damage, message, tmp_path):
     journal = written(planned(RATE))
-    whole = journal.request()
+    whole = journal.read_plan()
     other = Journal(str(tmp_path / "tune_results" / "other"))
     other.start({**whole, **damage})
     with pytest.raises(InputError, match=message) as caught:
@@ -164,7 +164,7 @@ def test_stored_plan_refuses_a_damaged_file_and_newest_folder_skips_it(planned, 
     text = yaml.safe_dump({key: value for key, value in whole.items() if key != "points"})
     Path(other.path("search.yaml")).write_text(text)
     with pytest.raises(InputError, match="has no 'points'; start a new search"):
-        other.request()
+        other.read_plan()
 
 
 def test_running_ray_restores_the_sigterm_handler(monkeypatch):

@@ -74,9 +74,9 @@ def test_folder_contains_one_search_and_resume_needs_one(journal, tmp_path):
     with pytest.raises(InputError, match="already contains a search; continue it with --resume="):
         journal.start({})
     with pytest.raises(InputError, match="there is no search to resume in .*: it has no search.yaml"):
-        Journal(str(tmp_path)).request()
+        Journal(str(tmp_path)).read_plan()
     with pytest.raises(InputError, match="search.yaml has no 'dataset'; start a new search"):
-        journal.request()
+        journal.read_plan()
 
 
 def test_ranked_leaves_out_trials_without_a_score():
