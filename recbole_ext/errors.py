@@ -1,4 +1,4 @@
-"""The exceptions that callers have to know, and how errors inside RecBole become one of them."""
+"""The exceptions of this package, and how errors inside RecBole become an `InputError`."""
 
 import contextlib
 import dis
@@ -6,18 +6,18 @@ import traceback
 from collections.abc import Iterator
 from types import TracebackType
 
-# how torch words it, in a RuntimeError
+# words of torch's RuntimeErrors
 LACK_OF_MEMORY = ("out of memory", "allocate memory", "Storage size calculation overflowed")
 
 
 class InputError(ValueError):
-    """A request that cannot be carried out as it stands.
+    """The user's input is wrong.
 
-    Its message is one sentence for a person: it names the file, line, field or key, the value found, and what
-    would be right. The command line prints it without a traceback and exits with status 2.
+    The message is one sentence: it names the file, line, field or key, the value, and what would be right. The command
+    line prints it without a traceback and exits with status 2.
 
     Args:
-        message: the sentence. Line breaks, which a value in it may have, become blanks.
+        message: the sentence. Line breaks in it, e.g. from a value, become blanks.
     """
 
     def __init__(self, message: str):
@@ -25,7 +25,7 @@ class InputError(ValueError):
 
 
 class SearchError(RuntimeError):
-    """The request was right, but nothing came of it; the message says why, trial by trial."""
+    """No trial of a search has a result; the message gives the reason of each trial."""
 
 
 def is_lack_of_memory(error: BaseException) -> bool:
@@ -35,13 +35,13 @@ def is_lack_of_memory(error: BaseException) -> bool:
 
 @contextlib.contextmanager
 def recbole_errors_as_input_error(subject: str) -> Iterator[None]:
-    """Turn what goes wrong inside RecBole's code into an `InputError`; everything else passes as it is.
+    """Turn errors that RecBole's code raises into an `InputError`; other errors pass unchanged.
 
-    RecBole calls code of this package, too: an error that begins there is a bug, and keeps its traceback. So do lack of
-    memory, and files that cannot be read or written.
+    RecBole also calls code of this package. An error in that code is a bug and keeps its traceback, as do lack of
+    memory and errors of files.
 
     Args:
-        subject: what RecBole was given, for the message, e.g. "these keys".
+        subject: the input of RecBole, for the message, e.g. "these keys".
 
     Raises:
         InputError: RecBole refused the subject, or failed on it; the message says which.
@@ -67,7 +67,7 @@ def recbole_errors_as_input_error(subject: str) -> Iterator[None]:
 
 
 def _innermost(trace: TracebackType | None) -> TracebackType | None:
-    """Where in RecBole an error began; None if it began in code that RecBole called, or that called RecBole."""
+    """The frame of RecBole in which an error began; None if it began in code of this package."""
     found = None
     while trace is not None:
         package = trace.tb_frame.f_globals.get("__name__", "").partition(".")[0]

@@ -1,4 +1,4 @@
-"""From a request to a trained and tested model, and back from a checkpoint."""
+"""`run_recbole` trains and tests a model; `load_data_and_model` restores it from a checkpoint."""
 
 import os
 import shlex
@@ -57,7 +57,7 @@ def run_recbole(
         saved: whether to keep the best epoch in a checkpoint and test that; otherwise the last epoch is tested.
         queue: receives the result too, if given.
         argv: command-line arguments; `None` reads those of the running program, `[]` none.
-        resume: a checkpoint to go on from, exactly as if that run had not ended, and to write on. Its own keys hold
+        resume: a checkpoint to resume exactly where that run ended, and to overwrite. Its stored keys hold
             unless `config_dict` or `argv` change them, e.g. `{"epochs": 20}`; model and data set are its own.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Our models under the names by which RecBole itself finds models: for scripts that go on calling RecBole."""
+"""`register` adds our models to RecBole, for scripts that call RecBole's functions."""
 
 import importlib
 import sys
@@ -20,8 +20,8 @@ def register(*names: str, override: bool = False) -> None:
     torch 2.6 and later refuse to load: `recbole_ext.run_recbole` has neither limit.
 
     Args:
-        names: models of ours; all that RecBole has no model of the name of, if none is given (or all, with `override`).
-        override: whether ours may take the place of RecBole's model of the same name (LightSANs) under its name.
+        names: our models to add; by default those whose name RecBole does not have, or all with `override`.
+        override: whether ours may replace RecBole's model of the same name (LightSANs).
 
     Raises:
         InputError: there is no such model; or RecBole has one of that name, and `override` is False.
@@ -48,7 +48,7 @@ def register(*names: str, override: bool = False) -> None:
 
 
 def _add_defaults() -> None:
-    """Have RecBole's `Config` read our property files for our models, once."""
+    """Make RecBole's `Config` read our property files for our models; a second call changes nothing."""
     from recbole.config import Config
 
     from recbole_ext.config import Config as Ours
@@ -60,7 +60,7 @@ def _add_defaults() -> None:
     @wraps(theirs)
     def load(self: Any, model: str, model_class: type, dataset: str) -> None:
         theirs(self, model, model_class, dataset)
-        if not isinstance(self, Ours):  # which reads them itself, and knows what is ours and what the user's
+        if not isinstance(self, Ours):  # which reads them itself
             self.internal_config_dict.update(_defaults_of(model_class))
 
     load.with_recbole_ext = True  # type: ignore[attr-defined]
@@ -77,6 +77,6 @@ def _defaults_of(model_class: type) -> dict[str, Any]:
     files = (properties_dir() / "overall.yaml", properties_dir() / "model" / f"{model_class.__name__}.yaml")
     defaults = {key: value for file in files for key, value in read_yaml(str(file)).items()}
     defaults["normalize_all"] = False
-    if defaults.get("loss_type") == "CE":  # RecBole draws negatives unless told not to, and then refuses the loss
+    if defaults.get("loss_type") == "CE":  # RecBole samples negatives by default, and then refuses the loss
         defaults["train_neg_sample_args"] = None
     return defaults

@@ -1,4 +1,4 @@
-"""Contradictions between keys, found before anything is read or trained."""
+"""Checks of keys against each other and against the model and the number of items."""
 
 import importlib.util
 import re
@@ -14,7 +14,7 @@ from recbole_ext.utils.validators import Number, validate
 
 
 def check_environment(final: dict[str, Any], model_class: Any) -> None:
-    """One run is one process on one device; what the keys ask for beside it is installed, and fits the model."""
+    """Refuse several processes, packages that are not installed, and an optimizer that does not fit the model."""
     if final.get("nproc", 1) not in (None, 1) or final.get("world_size", -1) not in (None, -1, 1):
         raise InputError("nproc and world_size ask for several processes; recbole_ext trains in one.")
     if final["learner"] == "sparse_adam" and model_class.__module__.split(".")[0] in ("recbole", "recbole_ext"):
@@ -24,7 +24,7 @@ def check_environment(final: dict[str, Any], model_class: Any) -> None:
 
 
 def check_loss_type(final: dict[str, Any], model_class: Any) -> None:
-    """A model whose class does not say what it learns from needs `loss_type`; sequential models are repeatable."""
+    """Require `loss_type` for a class without `input_type`; refuse `repeatable: False` for sequential models."""
     if contract.input_type(model_class) is None and "loss_type" not in final:
         raise InputError(f"loss_type is missing, and {final['model']} has no input_type; give loss_type: CE or BPR.")
     if model_class.type == ModelType.SEQUENTIAL and not final["repeatable"]:
@@ -35,7 +35,7 @@ def check_loss_type(final: dict[str, Any], model_class: Any) -> None:
 
 
 def check_transform(final: dict[str, Any], model_class: Any) -> None:
-    """There are histories for RecBole's transformation of batches, and the share that it reads beside its name."""
+    """Refuse `transform` without histories, or without the key that the transformation reads."""
     needs = {"mask_itemseq": "mask_ratio", "crop_itemseq": "eta", "reorder_itemseq": "beta"}
     name = final.get("transform")
     if name is not None and model_class.type != ModelType.SEQUENTIAL:
@@ -54,7 +54,7 @@ def check_transform(final: dict[str, Any], model_class: Any) -> None:
 
 
 def check_history(final: dict[str, Any], model_class: Any) -> None:
-    """The shortest history of an example is one that the model can take."""
+    """Refuse a `min_history` that is shorter than the model accepts."""
     if final["MODEL_TYPE"] != ModelType.SEQUENTIAL or final["min_history"] is None:
         return
     shortest = 0 if contract.accepts_empty_history(model_class) else contract.min_history(model_class)
@@ -65,7 +65,7 @@ def check_history(final: dict[str, Any], model_class: Any) -> None:
 
 
 def check_files(final: dict[str, Any]) -> None:
-    """Files that are split already are two or three."""
+    """Refuse `benchmark_filename` unless it lists two or three files."""
     files = final["benchmark_filename"]
     if files is None:
         return
@@ -82,11 +82,11 @@ def check_files(final: dict[str, Any]) -> None:
 
 
 def check_item_count(config: Any, n_items: int) -> None:
-    """`topk` cannot exceed the number of items, padding left out; sampled candidates need an item besides the target.
+    """Refuse `topk` above the number of items, and sampled items where there is only one item.
 
     Args:
         config: the run's configuration.
-        n_items: RecBole's count, with the padding item.
+        n_items: number of items, including the padding item.
     """
     if config["eval_type"].name == "RANKING" and max(config["topk"]) > n_items - 1:
         default = "" if "topk" in getattr(config, "given", ["topk"]) else " by default"
@@ -107,7 +107,7 @@ def check_item_count(config: Any, n_items: int) -> None:
 
 
 def limit_eval_batch(config: Any, n_items: int) -> None:
-    """Cap the rows scored at once, so that scores over all items stay within `eval_memory_mb`.
+    """Lower `eval_batch_size` so that the scores of a batch fit in `eval_memory_mb`.
 
     RecBole's sequential evaluation scores `eval_batch_size` rows against every item: at a million items its default
     asks for 15 GiB. A score costs about 16 bytes on its way through the collector; a model that cannot score all items

@@ -1,4 +1,4 @@
-"""Which columns of the atomic files are read: those that other keys name are added, contradictions are refused."""
+"""Which columns of the atomic files are read: adds those that other keys name, and refuses contradictions."""
 
 from typing import Any
 
@@ -17,9 +17,9 @@ NAMING = (
 
 
 def resolve_columns(final: dict[str, Any], given: set[str], model_class: Any) -> None:
-    """Choose the columns of the `.inter` file, or hold those that the user chose against the other keys.
+    """Choose the columns of the `.inter` file, or check the user's choice against the other keys.
 
-    RecBole reads `[user_id, item_id]` unless told otherwise; to these come the columns that other keys name.
+    RecBole reads `[user_id, item_id]` by default; the columns that other keys name are added.
 
     Raises:
         InputError: a column that a sequential model needs has no name, is left out, or is used twice.
@@ -105,7 +105,7 @@ def _splits_in_order_of_time(final: dict[str, Any]) -> bool:
 
 
 def _hide(final: dict[str, Any], names: set[str]) -> None:
-    """Keep columns that only the split reads from models that take every column for a feature."""
+    """Hide columns that only the split needs from models that use every column as a feature."""
     if names:
         unused = dict(final.get("unused_col") or {})
         final["unused_col"] = {**unused, "inter": list(dict.fromkeys([*(unused.get("inter") or []), *sorted(names)]))}

@@ -30,25 +30,35 @@ from recbole_ext.utils.validators import Validator, validate
 
 
 class Config(RecBoleConfig):
-    """All settings of a run: command line > `config_dict` > files > our yaml > RecBole's defaults.
+    """All keys of a run. Precedence: command line, `config_dict`, files, our property files, RecBole's defaults.
+
+    RecBole's constructor calls these hooks in this order; each uses the results of those before it:
+
+    1. `compatibility_settings`, `_build_yaml_loader`
+    2. `_load_config_files`, `_convert_config_dict`, `_load_cmd_line`: the three sources of keys
+    3. `_get_model_and_dataset`: names and class of the model, name of the data set
+    4. `_load_internal_config_dict` with `_update_internal_config_dict`: the defaults
+    5. `_get_final_config_dict`: checks the keys, merges the sources, resolves dependent defaults
+    6. `_set_default_parameters`: derived keys, checks of keys against each other, paths
+    7. `_init_device`
 
     Args:
         model: name (one of ours first, then RecBole's) or class of the model.
         dataset: name of the data set.
         config_file_list: YAML files; later ones win.
-        config_dict: keys and values; texts are read as literals.
+        config_dict: keys and values; text is parsed as literals.
         argv: command-line arguments, all of which must be keys. `None` reads those of the running program, as
-            RecBole does, and skips what is not a key; `[]` reads none.
+            RecBole does, and skips arguments that are not keys; `[]` reads none.
 
-    What only training or evaluation needs is refused where they are set up, by `data_preparation`, the trainer and
-    `run_recbole`: a configuration may serve to read data alone.
+    Keys that only training or evaluation needs are checked there, by `data_preparation`, the trainer and
+    `run_recbole`, because a configuration may be used to read data only.
 
     Attributes:
-        given (set[str]): the keys that are not defaults.
-        changed_defaults (list[str]): a sentence for each default of evaluation that follows a key that was given.
+        given (set[str]): the keys that the user set.
+        changed_defaults (list[str]): a sentence for each default of evaluation that was changed to fit the user's keys.
 
     Raises:
-        InputError: something in the request is wrong; one sentence says what and what would be right.
+        InputError: a key, a value or a name is wrong; the message says what would be right.
     """
 
     def __init__(
@@ -67,10 +77,10 @@ class Config(RecBoleConfig):
             super().__init__(model, dataset, config_file_list, given)
         contract.check_config(self.model_class, self)
 
-    # ------------------------------------------------------------------ reading
+    # ------------------------------------------------------------------ reading the sources
 
     def compatibility_settings(self) -> None:
-        """Give back the NumPy names that RecBole's code uses and NumPy 2 no longer has."""
+        """Define the NumPy names that RecBole uses and NumPy 2 has removed."""
         kinds: dict[str, Any] = {
             "float": np.float64, "int": np.int_, "long": np.int_, "bool": np.bool_,
             "str": np.str_, "object": np.object_,
@@ -105,7 +115,7 @@ class Config(RecBoleConfig):
         return parse_arguments(sys.argv[1:], strict=False)
 
     def _convert_config_dict(self, config_dict):
-        return config_dict  # texts are read in _get_final_config_dict, once the validators of the keys are known
+        return config_dict  # _get_final_config_dict parses text, when the validators of the keys are known
 
     def _get_model_and_dataset(self, model, dataset):
         external = self.external_config_dict
@@ -116,9 +126,9 @@ class Config(RecBoleConfig):
         return super()._get_model_and_dataset(model, check_dataset_name(validate("dataset", dataset, string)))
 
     def _load_internal_config_dict(self, model, model_class, dataset):
-        # a class of the user's own has the defaults of the model that it refines
+        # a user's class has the defaults of the known model that it extends
         base = next((cls for cls in model_class.__mro__ if is_known(cls)), model_class)
-        # RecBole has a LightSANs of its own: its property file must not reach a class of ours with the same name
+        # RecBole has a LightSANs, too; its property file must not change ours
         ours = is_ours(base)
         super()._load_internal_config_dict("" if ours else base.__name__, model_class, dataset)
         files = ["overall.yaml", f"dataset/{dataset}.yaml", *([f"model/{base.__name__}.yaml"] if ours else [])]
@@ -132,11 +142,11 @@ class Config(RecBoleConfig):
         sources = (self.file_config_dict, self.variable_config_dict, self.cmd_config_dict)
         self._refuse_unknown(sources)
         for source in sources:
-            bare = source is self.cmd_config_dict  # there, only a key without a value is no text
+            bare = source is self.cmd_config_dict  # here True means a key without a value; all values are text
             source.update({key: self._validate(key, value, bare and value is True) for key, value in source.items()})
         self._merge_external_config_dict()
         external, self.given = self.external_config_dict, set(self.external_config_dict)
-        if "eval_args" in external:  # each source may give a part
+        if "eval_args" in external:  # each source may set some of its keys
             external["eval_args"] = {}
             for source in (defaults, *sources):
                 external["eval_args"].update(source.get("eval_args", {}))
@@ -147,12 +157,12 @@ class Config(RecBoleConfig):
         return final
 
     def validated(self, key: str, value: Any) -> Any:
-        """A value that the key could take instead of its own, tidied as the configuration would.
+        """The normalised form of another value for a key.
 
         Raises:
-            InputError: nothing reads the key, or the value is not of its kind.
+            InputError: nothing reads the key, or the value is not valid for it.
         """
-        # the point may hold the transform, too; whether the two fit shows when they are together
+        # the value of transform may change, too, so the keys of every transform are allowed
         known = self._known_keys() | {name for names in OF_TRANSFORMS.values() for name in names}
         if key not in known and not self["allow_unknown"]:
             raise InputError(unknown_key_sentence(key, self._known_keys(), name_of(self.model_class)))
@@ -164,7 +174,7 @@ class Config(RecBoleConfig):
         return known_keys(self.model_class, defaults, transform)
 
     def _validate(self, key: str, value: Any, bare: bool = False) -> Any:
-        """The value as the key takes it; `bare` if the command line has the key alone."""
+        """The normalised value of a key; `bare` if the command line has the key without a value."""
         validators = contract.validators(self.model_class)
         default = self.internal_config_dict.get(key)
         validator = validators.get(key) or validator_of(key, default, key in self.own_keys)
@@ -195,17 +205,17 @@ class Config(RecBoleConfig):
                 if not from_host and (not allow or key in DERIVED):
                     raise InputError(sentence)
                 getLogger().warning(sentence)
-                if not allow:  # the arguments of a program that merely uses this library are its own
+                if not allow:  # the host program may have other arguments
                     del source[key]
             for key in shared & source.keys():
                 if not self._is_default(key, source[key]):
                     getLogger().warning(f"key '{key}' has no effect: {name} does not read it.")
 
     def _is_default(self, key: str, value: Any) -> bool:
-        """Whether a key is given as the property files have it, which changes nothing."""
+        """Whether a value is the default of its key, so that it changes nothing."""
         return key in self.internal_config_dict and self._validate(key, value) == self.internal_config_dict[key]
 
-    # ------------------------------------------------------------------ what follows from the keys
+    # ------------------------------------------------------------------ derived keys and checks
 
     def _set_default_parameters(self):
         final = self.final_config_dict
@@ -226,7 +236,7 @@ class Config(RecBoleConfig):
         checks.check_files(final)
         final["data_path"] = self._find_data(data_path)
         final["checkpoint_dir"] = absolute(final["checkpoint_dir"], "checkpoint_dir")
-        if final["log_dir"] != ".":  # otherwise the working directory, wherever that is when the run is resumed
+        if final["log_dir"] != ".":  # "." stays: the working directory may differ when the run is resumed
             final["log_dir"] = absolute(final["log_dir"], "log_dir")
         sampling.warn_of_unused_labels(final, self.model_class)
 
@@ -241,20 +251,20 @@ class Config(RecBoleConfig):
         given = "" if given is None or not final["use_gpu"] else given
         final["gpu_id"] = ",".join(given) if isinstance(given, list) else given
         super()._init_device()
-        if not final["use_gpu"]:  # the choice is this run's; the process keeps the devices it was given
+        if not final["use_gpu"]:  # only this run is without a GPU; restore the environment of the process
             os.environ.pop("CUDA_VISIBLE_DEVICES")
             if outside is not None:
                 os.environ["CUDA_VISIBLE_DEVICES"] = outside
 
-    # ------------------------------------------------------------------ plain values, for checkpoints
+    # ------------------------------------------------------------------ for checkpoints
 
     def to_dict(self) -> dict[str, Any]:
-        """The keys and values that make this run again, as text, numbers, lists and dictionaries only."""
+        """The keys and values that repeat this run, as text, numbers, lists and dictionaries."""
         return {key: to_builtin(value) for key, value in self.final_config_dict.items() if key not in DERIVED}
 
 
 class OfflineConfig(Config):
-    """The settings of a run whose data set is not there, or not needed."""
+    """The configuration of a run whose data files are missing or not needed."""
 
     def _find_data(self, data_path: str) -> str:
         return data_path

@@ -1,4 +1,9 @@
-"""Which configuration keys a model reads, and the sentence for a key that it does not read."""
+"""Which configuration keys a model reads, and the message for a key that it does not read.
+
+RecBole ignores unknown keys, so a typo goes unnoticed, and it has no list of the keys of a model: property files omit
+some keys, and users' models have none. So the keys are found in the source code: every `config["key"]` in the class of
+the model and in the classes and functions that it uses.
+"""
 
 import ast
 import importlib
@@ -31,14 +36,14 @@ UNDOCUMENTED = {"model", "dataset", "config_files", "encoding", "nproc", "world_
 # Read by some of RecBole's transformations of histories only.
 OF_TRANSFORMS = {"mask_itemseq": {"mask_ratio", "ft_ratio"}, "crop_itemseq": {"eta"}, "reorder_itemseq": {"beta"}}
 OF_HISTORIES = {"history", "min_history"}
-# They describe the files, so that one configuration file can serve several models: no effect is worth a warning only.
+# These keys describe the files. Models share configuration files, so a key without effect is only warned about.
 OF_SEQUENTIAL_DATA = {"MAX_ITEM_LIST_LENGTH", "ITEM_LIST_LENGTH_FIELD", "LIST_SUFFIX", "POSITION_FIELD"}
 OF_KNOWLEDGE_DATA = {
     "kg_reverse_r", "entity_kg_num_interval", "relation_kg_num_interval", "alias_of_entity_id", "alias_of_relation_id",
     "HEAD_ENTITY_ID_FIELD", "TAIL_ENTITY_ID_FIELD", "RELATION_ID_FIELD", "ENTITY_ID_FIELD",
 }  # fmt: skip
 
-# Names that RecBole had before, or that people try: what to write today.
+# Former names of RecBole's keys, and common guesses: the key to write.
 RENAMED = {
     "eval_setting": "eval_args",
     "training_neg_sample_num": "train_neg_sample_args",
@@ -53,7 +58,7 @@ RENAMED = {
     "lr": "learning_rate",
     "device": "use_gpu or gpu_id",
 }
-# The same thing has another key in another model: what it is, and the keys for it.
+# Models use different keys for the same thing: its name, and the keys.
 SYNONYMS = {
     "attention heads": ("n_heads", "num_heads", "num_attention_heads", "absolute_kernels", "relative_kernels"),
     "the size of vectors": (
@@ -80,35 +85,35 @@ REASONS = {
 
 FOREIGN = {"builtins", "torch", "numpy", "scipy", "pandas", *sys.stdlib_module_names}
 CORE = re.compile(r"recbole(_ext)?\.(config|data|evaluator|quick_start|sampler|trainer|utils)\b")
-CONFIG = re.compile(r"conf|cfg", re.IGNORECASE)  # how a configuration is called in source code
+CONFIG = re.compile(r"conf|cfg", re.IGNORECASE)  # variables that hold a configuration
 
 
-# ---------------------------------------------------------------- what is read
+# ---------------------------------------------------------------- keys that are read
 
 
 def known_keys(model_class: Any, defaults: Iterable[str] = (), transform: str | None = None) -> set[str]:
-    """All keys that have an effect with a model.
+    """All keys that change something for a model.
 
     Args:
-        model_class: the model. What its source reads counts, as does what the classes read that it builds on and uses,
-            and the trainer and the data set that RecBole has for it alone.
+        model_class: the model. Keys count that its source reads, its base classes, the classes that it uses, and the
+            trainer and data set that RecBole has for this model only.
         defaults: keys of the property files that were read for it.
-        transform: the value of that key; some transformations read keys of their own.
+        transform: the value of the key `transform`; some transformations read further keys.
     """
     keys = {*defaults, *_documented(), *UNDOCUMENTED}
     keys -= OF_HISTORIES | {"exclude_history", "preload_weight"}
     keys |= read_by(model_class) | OF_TRANSFORMS.get(str(transform), set())
     if contract.input_type(model_class) is None:
-        keys.add("loss_type")  # RecBole tells the kind of input by it
+        keys.add("loss_type")  # RecBole derives the type of input from it
     if model_class.type == ModelType.SEQUENTIAL:
         keys.add("exclude_history")
-        if _recbole_class("data.dataset", model_class, "Dataset") is None:  # it is read as an event log
+        if _recbole_class("data.dataset", model_class, "Dataset") is None:  # its data set is an event log
             keys |= OF_HISTORIES
     return keys - DERIVED
 
 
 def without_effect(model_class: Any) -> set[str]:
-    """Keys that describe data which a model does not use; they may be given, for files are shared by models."""
+    """Keys about data that a model does not use. They are allowed because models share configuration files."""
     keys = set() if model_class.type == ModelType.SEQUENTIAL else OF_SEQUENTIAL_DATA
     keys = keys if model_class.type == ModelType.KNOWLEDGE else keys | OF_KNOWLEDGE_DATA
     dataset = _recbole_class("data.dataset", model_class, "Dataset")
@@ -125,9 +130,9 @@ def _documented() -> frozenset[str]:
 
 @cache
 def read_by(cls: type) -> frozenset[str]:
-    """The keys that the source of a class reads, together with the classes and functions that it uses.
+    """The keys that the source of a class reads, and the source of the classes and functions that it uses.
 
-    What RecBole's core reads for every model is left out, but for the trainer that is made for this one.
+    RecBole's core, which all models share, is left out, except a trainer or data set for this model only.
     """
     helpers = (_recbole_class("trainer", cls, "Trainer"), _recbole_class("data.dataset", cls, "Dataset"))
     todo: list[Any] = [*cls.__mro__, *(helper for helper in helpers if helper is not None)]
@@ -145,7 +150,7 @@ def read_by(cls: type) -> frozenset[str]:
 
 
 def _recbole_class(package: str, cls: type, suffix: str) -> Any:
-    """RecBole's trainer or data set for a model of that name, if it has one."""
+    """RecBole's trainer or data set for a model of that name, or None."""
     return getattr(importlib.import_module(f"recbole.{package}"), cls.__name__ + suffix, None)
 
 
@@ -202,7 +207,7 @@ def _used_by(tree: ast.AST, names: dict[str, Any]) -> Iterator[Any]:
 
 
 def _texts_in(thing: Any) -> set[str]:
-    """Every text in the compiled code of a class or function whose source is not at hand: the keys are among them."""
+    """Every string constant in the compiled code of a class or function without source; they include the keys."""
     members = vars(thing).values() if inspect.isclass(thing) else [thing]
     codes = [code for code in (getattr(member, "__code__", None) for member in members) if code is not None]
     texts: set[str] = set()
@@ -213,11 +218,11 @@ def _texts_in(thing: Any) -> set[str]:
     return texts
 
 
-# ---------------------------------------------------------------- what is not
+# ---------------------------------------------------------------- unknown keys
 
 
 def unknown_key_sentence(key: str, known: Iterable[str], model: str) -> str:
-    """One sentence that says that a model does not read `key`, and what to write instead."""
+    """The message that a model does not read `key`, with what to write instead."""
     known, said = set(known), f"key '{key}' is not read by {model}"
     if key in RENAMED:
         return f"{said}; write {RENAMED[key]}."
@@ -245,7 +250,7 @@ def unknown_key_sentence(key: str, known: Iterable[str], model: str) -> str:
 
 
 def _models_with(key: str) -> list[str]:
-    """The models of ours and of RecBole whose property file has a key."""
+    """Our models and RecBole's whose property file has a key."""
     folders = properties_dir() / "model", Path(recbole.__file__).parent / "properties" / "model"
     files = [file for folder in folders for file in sorted(folder.glob("*.yaml"))]
     pattern = re.compile(rf"^{re.escape(key)}\s*:", re.MULTILINE)

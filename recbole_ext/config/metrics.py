@@ -1,4 +1,4 @@
-"""Metrics of one's own beside RecBole's: `register_metric` makes a class known by its name."""
+"""Users' metrics: `register_metric` adds a class to RecBole's metrics."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -18,7 +18,7 @@ REGISTERED: dict[str, type] = {}  # by the names of the classes
 
 
 def register_metric(metric: Any) -> Any:
-    """Make a metric class of your own known to the keys `metrics` and `valid_metric`, by the name of the class.
+    """Add a metric class, so that the keys `metrics` and `valid_metric` accept its name.
 
     It holds for this process, and for the trials of a search that it starts. A program that loads the checkpoint to
     evaluate it registers the class, too; serving needs no metric.
@@ -64,12 +64,12 @@ def _checked(metric: Any) -> Any:
 
 
 def registered(names: Iterable[str]) -> tuple[type, ...]:
-    """The classes among these metrics that `register_metric` has made known."""
+    """The classes of those metrics that `register_metric` added."""
     return tuple(REGISTERED[name] for name in names if name in REGISTERED)
 
 
 def for_serving(keys: dict[str, Any]) -> dict[str, Any]:
-    """The keys of a checkpoint for a process that ranks and does not evaluate: metrics may be unknown here."""
+    """The keys of a checkpoint for serving, where its metrics may not be registered."""
     metrics = keys.get("metrics")
     if not isinstance(metrics, list) or all(str(metric).lower() in metrics_dict for metric in metrics):
         return keys

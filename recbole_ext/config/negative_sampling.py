@@ -1,4 +1,4 @@
-"""Negative sampling and labels: what a model's loss and evaluation need, and whether the keys give it."""
+"""Negative sampling and labels: what the loss and the evaluation need, and whether the keys provide it."""
 
 from logging import getLogger
 from typing import Any
@@ -14,10 +14,10 @@ KEY = "train_neg_sample_args"
 
 
 def resolve_negative_sampling(final: dict[str, Any], given: set[str], model_class: Any) -> None:
-    """Make an absent distribution mean no negative sampling, and choose what the loss needs if nothing is given.
+    """Choose the negative sampling that the loss needs, unless the user sets it; no distribution means no sampling.
 
-    A sequential model trained with cross entropy over all items (CE) draws no negatives; BPR, and models that state
-    what they take by their class, need some, but for those that are measured by labels, which then learn labels.
+    Sequential models sample no negatives for cross entropy over all items (CE). BPR and models with `input_type`
+    sample one negative by default, unless the evaluation mode is `labeled`: then they are trained on the labels.
 
     Raises:
         InputError: the loss and the sampling contradict each other. Negatives that are missing are refused by
@@ -55,13 +55,13 @@ def evaluation_modes(eval_args: dict[str, Any]) -> set[str]:
 
 
 def learns_labels(final: Any, model_class: Any) -> bool:
-    """Whether training tells events by their labels; otherwise every one of them is a positive example."""
+    """Whether the model is trained on labels; otherwise every event is a positive example."""
     supervised = model_class.type in (ModelType.CONTEXT, ModelType.SEQUENTIAL)
     return supervised and not draws_negatives(final) and _loss_kind(final, model_class) == InputType.POINTWISE
 
 
 def _loss_kind(final: Any, model_class: Any) -> InputType | None:
-    """What a model states to learn from by its class, unless its loss is over all items."""
+    """The `input_type` of a model; None if its loss is over all items or it has no `input_type`."""
     over_all_items = "loss_type" in final and final["loss_type"] == "CE"
     return None if over_all_items else contract.input_type(model_class)
 
@@ -72,7 +72,7 @@ def draws_negatives(final: Any) -> bool:
 
 
 def warn_of_unused_labels(final: dict[str, Any], model_class: Any) -> None:
-    """Warn where there are labels, and negatives are drawn as if there were none."""
+    """Warn if labels are ignored because negatives are sampled."""
     labelled = final["threshold"] or final["LABEL_FIELD"] in ((final["load_col"] or {}).get("inter") or ())
     pointwise = _loss_kind(final, model_class) == InputType.POINTWISE
     if labelled and pointwise and draws_negatives(final) and final["history"] == "all":
@@ -83,7 +83,7 @@ def warn_of_unused_labels(final: dict[str, Any], model_class: Any) -> None:
 
 
 def check_training(config: Any) -> None:
-    """See to it that there are negatives for a loss that compares with them, and labels for one that learns them.
+    """Refuse a loss without the negatives or the labels that it needs.
 
     Raises:
         InputError: no negatives are sampled, or neither `threshold` makes labels nor is a column of them loaded.
@@ -120,7 +120,7 @@ def check_label_column(config: Any, dataset: Any) -> None:
 
 
 def missing_labels(need: str, source: str) -> str:
-    """The sentence about labels that are needed and are nowhere."""
+    """The message that needed labels are missing."""
     return (
         f"{need} needs labels, but neither threshold makes them nor {source} (LABEL_FIELD); give e.g. threshold: "
         f"{{'rating': 4}}."

@@ -1,4 +1,4 @@
-"""Where the property files of this package and the user's data sets lie, and where can be written."""
+"""Paths of property files, presets and data sets."""
 
 import os
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
-"""What kind of value each key takes: one table for RecBole's own keys and ours.
+"""The validator of each configuration key: one table for RecBole's keys and ours.
 
-Keys of a single model are held against the kind of their default in the model's property file. The table says nothing
-about which model reads a key: see `keys.known_keys`.
+A model's class may have `validators` for its keys, which take precedence. A key without a validator is checked by the
+type of its default. Which model reads which key is found in `known_keys`.
 """
 
 from typing import Any
@@ -43,7 +43,7 @@ eval_mode = Str(
 
 
 class MetricName(Validator):
-    """A metric of RecBole, or one that `register_metric` has made known."""
+    """A metric of RecBole, or one that `register_metric` added."""
 
     raw_text = True
 
@@ -125,12 +125,12 @@ VALIDATORS: dict[str, Validator] = {
 
 
 def validator_of(key: str, default: Any, ours: bool) -> Validator:
-    """The kind of value that a key takes.
+    """The validator of a key.
 
     Args:
         key: its name.
-        default: its default, from which the kind follows where the table does not know the key.
-        ours: whether the default stands in a property file of this package. RecBole writes 0 for 0.0 and for False.
+        default: its default, whose type determines the validator of a key that is not in the table.
+        ours: whether the default is from a property file of this package. RecBole writes 0 for 0.0 and for False.
     """
     if key in VALIDATORS:
         return VALIDATORS[key]

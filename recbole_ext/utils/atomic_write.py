@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Atomic writes: a file is complete, or it stays as it was."""
 
 import contextlib
 import glob
@@ -31,9 +31,9 @@ def named_errors(path: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def write_whole(path: str) -> Iterator[BinaryIO]:
-    """Open a file that takes the place of `path` once everything is written and on the disk.
+    """Open a temporary file that replaces `path` once all is written and synced to disk.
 
-    If the block or the disk fails, what stood at `path` before still stands there, and nothing else is left.
+    If the block or the disk fails, `path` stays as it was and the temporary file is removed.
 
     Raises:
         OSError: the disk is full, or the folder cannot be written.
@@ -53,9 +53,9 @@ def write_whole(path: str) -> Iterator[BinaryIO]:
 
 
 class DeferredErrors:
-    """A file to write to, for libraries that cannot stand an exception there: torch's writer aborts the process.
+    """A file that stores errors instead of raising them: torch's writer aborts the process on an exception.
 
-    Nothing is written after the first error, which `check` raises.
+    After the first error nothing is written; `check` raises it.
     """
 
     def __init__(self, file: BinaryIO):
@@ -70,7 +70,7 @@ class DeferredErrors:
         self._try(self.file.flush)
 
     def check(self) -> None:
-        """Raise the first error there was: of the disk, or the KeyboardInterrupt of a signal."""
+        """Raise the first error, if any: of the disk, or the exception of a signal."""
         if self.error is not None:
             raise self.error
 
@@ -83,7 +83,7 @@ class DeferredErrors:
 
 
 def remove_unfinished(path: str) -> None:
-    """Remove what processes have left that were killed while they wrote `path`; of those that live, it stays."""
+    """Remove temporary files of processes that were killed while they wrote `path`; those of live processes stay."""
     for file in glob.glob(unfinished(glob.escape(path), "*")):
         if not is_alive(file.split(".")[-2]):
             with contextlib.suppress(OSError):

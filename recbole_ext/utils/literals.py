@@ -15,7 +15,7 @@ from recbole_ext.errors import InputError
 
 NONE_WORDS = {"none", "null", "~", ""}
 TRUTH_WORDS = {"true": True, "false": False}
-LARGEST = 1_000_000  # values in a file: aliases of aliases can stand for more than any memory holds
+MAX_VALUES = 1_000_000  # in a file: nested aliases can expand to more values than memory holds
 
 
 class TagError(yaml.constructor.ConstructorError):
@@ -25,27 +25,27 @@ class TagError(yaml.constructor.ConstructorError):
 class LiteralLoader(yaml.SafeLoader):
     """YAML without tags, with numbers as Python writes them.
 
-    `1e-3` is a number (YAML 1.1 wants `1.0e-3`); 007, 1:30 and 2020-01-01 are texts (there: 7, 90 and a date).
+    `1e-3` is a number (in YAML 1.1 text); 007, 1:30 and 2020-01-01 are text (in YAML 1.1 7, 90 and a date).
     Anchors, aliases and merge keys work.
     """
 
     def compose_node(self, parent, index):
         event = self.peek_event()
-        if (tag := getattr(event, "tag", None)) is not None:  # of aliases there is none
+        if (tag := getattr(event, "tag", None)) is not None:  # aliases have no tag
             written = tag.replace(TAG, "!!")
             raise TagError(None, None, f"it has the tag '{written}'; write the value without a tag", event.start_mark)
         return super().compose_node(parent, index)
 
     def construct_document(self, node):
-        if _expanded(node, {}) > LARGEST:
+        if _expanded(node, {}) > MAX_VALUES:
             raise yaml.constructor.ConstructorError(
-                None, None, f"with its aliases written out it has more than {LARGEST:,} values", node.start_mark
+                None, None, f"with its aliases written out it has more than {MAX_VALUES:,} values", node.start_mark
             )
         return super().construct_document(node)
 
 
 def _expanded(node: yaml.Node, sizes: dict[int, int]) -> int:
-    """The number of values of a node with its aliases written out; a recursive one counts as nothing."""
+    """The number of values of a node with its aliases expanded; a recursive alias counts as 0."""
     if id(node) not in sizes:
         sizes[id(node)] = 0
         members = node.value if isinstance(node, yaml.CollectionNode) else ()
@@ -55,7 +55,7 @@ def _expanded(node: yaml.Node, sizes: dict[int, int]) -> int:
 
 
 def _mapping(loader: LiteralLoader, node: yaml.MappingNode) -> dict[Any, Any]:
-    """A mapping without repeated keys; YAML itself lets the last one win."""
+    """A mapping; repeated keys, of which YAML keeps the last, are an error."""
     seen: set[str] = set()
     for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
         if key.value in seen:
@@ -117,7 +117,7 @@ def read_yaml(path: str) -> dict[str, Any]:
 
 
 def read_property_file(path: str) -> dict[str, Any]:
-    """Read a file of default keys, from memory if it has been read before: a search makes thousands of `Config`s."""
+    """Read a property file, cached because a search creates thousands of `Config`s."""
     return copy.deepcopy(_property_file(path, os.stat(path).st_mtime_ns))
 
 
@@ -129,8 +129,8 @@ def _property_file(path: str, modified: int) -> dict[str, Any]:
 def parse_literal(text: str) -> Any:
     """Read the text of one value: a Python or YAML literal, else the text itself.
 
-    `[1, 5]`, `{'LS': 'valid_and_test'}`, `1e-3`, `True`, `none` and `~` have the meaning one expects; anything that is
-    not a literal, such as `__import__('os')`, stays a piece of text.
+    `[1, 5]`, `{'LS': 'valid_and_test'}`, `1e-3`, `True`, `none` and `~` are values; anything that is
+    not a literal, such as `__import__('os')`, stays text.
 
     Raises:
         InputError: the value has a YAML tag.
@@ -156,8 +156,8 @@ def parse_literal(text: str) -> Any:
 
 
 def to_builtin(value: Any) -> Any:
-    """The same value in the types that YAML, JSON and `torch.load(weights_only=True)` know."""
-    if hasattr(value, "tolist"):  # of NumPy or torch; NumPy's float is one of Python's floats too
+    """The same value in built-in types, which YAML, JSON and `torch.load(weights_only=True)` accept."""
+    if hasattr(value, "tolist"):  # NumPy and torch; isinstance(np.float64(1), float) is True, so this comes first
         value = value.tolist()
     if value is None or isinstance(value, (bool, int, float, str)):
         return value

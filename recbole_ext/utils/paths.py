@@ -1,4 +1,4 @@
-"""Paths that a user gives: absolute, writable, and no output over an input."""
+"""Checks of the user's paths: valid names, writable files, no output over an input."""
 
 import os
 import tempfile
@@ -12,10 +12,10 @@ ATOMIC = (".inter", ".user", ".item", ".kg", ".link", ".net")  # RecBole's files
 
 
 def absolute(path: str, purpose: str) -> str:
-    """The path from the root, `~` resolved.
+    """The absolute path, with `~` resolved.
 
     Raises:
-        InputError: no file can be called that, or its name is no text in the locale of this process.
+        InputError: the name has a NUL character, or cannot be encoded in the locale of this process.
     """
     try:
         path = os.path.abspath(os.path.expanduser(path))
@@ -28,13 +28,13 @@ def absolute(path: str, purpose: str) -> str:
 
 
 def check_outputs(outputs: Mapping[str, Any], inputs: Mapping[str, Any]) -> None:
-    """See to it that no file to write is a file to read, a data file, or another file to write.
+    """Refuse an output file that is an input file, a data file, or another output file.
 
-    A file is known under any spelling of its path, and through links.
+    Files are compared, not paths: links and other spellings count as the same file.
 
     Args:
-        outputs: paths by the option that gives them; what is no path (None, `-`, an option without a value) is skipped.
-        inputs: the same of the files that are read.
+        outputs: paths of the files to write, by option; None, `-` and other values that are no paths are skipped.
+        inputs: paths of the files to read, by option.
 
     Raises:
         InputError: names the two options, or the suffix of a data file.
@@ -61,16 +61,16 @@ def _is_path(path: Any) -> bool:
 def _same_file(one: Any, other: Any) -> bool:
     one, other = os.path.expanduser(one), os.path.expanduser(other)
     try:
-        return os.path.samefile(one, other)  # hard links, and other capitals where the disk makes no difference
-    except OSError:  # one of them is not there yet
+        return os.path.samefile(one, other)  # includes hard links, and other capitals on a disk that ignores them
+    except OSError:  # one of them does not exist yet
         return os.path.normcase(os.path.realpath(one)) == os.path.normcase(os.path.realpath(other))
 
 
 def writable_file(path: str, purpose: str) -> str:
-    """The path of a file to write, as an absolute path, after trying whether its folder and its name allow that.
+    """The absolute path of a file, after a check that it can be written.
 
     Raises:
-        InputError: they do not; the message says what was to be written (`purpose`).
+        InputError: it cannot; the message names what was to be written (`purpose`).
     """
     path = absolute(path, purpose)
     if os.path.isdir(path):
@@ -78,7 +78,7 @@ def writable_file(path: str, purpose: str) -> str:
     folder, name = os.path.split(path)
     path = os.path.join(writable_dir(folder, purpose), name)
     try:
-        os.stat(unfinished(path, str(os.getpid())))  # the longest name that it gets
+        os.stat(unfinished(path, str(os.getpid())))  # the longest name that is used for it
     except FileNotFoundError:
         pass
     except OSError as error:
@@ -87,10 +87,10 @@ def writable_file(path: str, purpose: str) -> str:
 
 
 def writable_dir(path: str, purpose: str) -> str:
-    """The folder as an absolute path, made if need be, after trying to write a file there.
+    """The absolute path of a folder, which is created if missing, after a check that files can be written there.
 
     Raises:
-        InputError: it cannot be made or written; the message says what was to be written (`purpose`).
+        InputError: it cannot be created or written; the message names what was to be written (`purpose`).
     """
     folder = absolute(path, purpose)
     try:

@@ -1,4 +1,4 @@
-"""Ending in order when the process is asked to (SIGINT, SIGTERM): between two epochs, or at once if asked again."""
+"""SIGINT and SIGTERM stop training after the current epoch; a second signal stops at once."""
 
 import contextlib
 import signal
@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 
 class SigtermReceived(BaseException):
-    """The process was asked to end (SIGTERM)."""
+    """The process received SIGTERM."""
 
 
 class _Requests:
-    """What was asked of this process, and whether it can wait for the end of an epoch."""
+    """State of the process: whether it is training, and the signals that it received, as exception classes."""
 
     training = False
     asked: type[BaseException] | None = None
@@ -24,11 +24,11 @@ REQUESTS = {"SIGINT": KeyboardInterrupt, "SIGTERM": SigtermReceived}
 
 @contextlib.contextmanager
 def graceful_signals() -> Iterator[None]:
-    """Make exceptions of SIGINT and SIGTERM, so that no half-written file is left behind.
+    """Turn SIGINT and SIGTERM into exceptions, so that no half-written file is left behind.
 
-    During `epochs` the first of them waits for the end of the epoch. A signal that is ignored stays so.
+    During `epochs`, the first signal waits for the end of the epoch. Ignored signals stay ignored.
     """
-    if threading.current_thread() is not threading.main_thread():  # only that one may choose
+    if threading.current_thread() is not threading.main_thread():  # only the main thread may set handlers
         yield
         return
 
@@ -57,13 +57,13 @@ def graceful_signals() -> Iterator[None]:
 
 
 def pending_signal() -> type[BaseException] | None:
-    """What was raised at once, if anything: on its way through a library it may have become another error."""
+    """The exception class of a signal that was raised at once, which a library may have replaced by another error."""
     return _Requests.raised
 
 
 @contextlib.contextmanager
 def epochs() -> Iterator[None]:
-    """While this lasts, a request to end waits for `stop_if_requested`."""
+    """Within this context, the first signal waits for `stop_if_requested`."""
     _Requests.training, _Requests.asked = True, None
     try:
         yield
@@ -72,13 +72,14 @@ def epochs() -> Iterator[None]:
 
 
 def stop_if_requested(file: str | None = None) -> None:
-    """End here if that was asked for.
+    """Raise the exception of a signal that was received during this epoch.
 
     Args:
-        file: from which training can go on, if there is one; the exception carries it.
+        file: checkpoint from which training can be resumed; the argument of the exception.
 
     Raises:
-        KeyboardInterrupt, SigtermReceived: by what was asked.
+        KeyboardInterrupt: after SIGINT.
+        SigtermReceived: after SIGTERM.
     """
     if _Requests.asked is not None:
         raise _Requests.asked(*[file] if file else [])

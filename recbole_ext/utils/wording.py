@@ -1,4 +1,4 @@
-"""Numbers and names in sentences."""
+"""Numbers and names in messages."""
 
 import difflib
 from collections.abc import Iterable
@@ -10,17 +10,17 @@ def counted(number: int, noun: str) -> str:
 
 
 def quoted(names: Iterable[object], shown: int = 5) -> str:
-    """`'a', 'b'`; of more than `shown` names, the first ones and the number of the others."""
+    """`'a', 'b'`; of more than `shown` names, the first ones and the number of others."""
     names = list(names)
     more = f" and {len(names) - shown:,} more" if len(names) > shown else ""
     return ", ".join(f"'{name}'" for name in names[:shown]) + more
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that `name` was probably meant to be, in whatever case; None if none resembles it."""
-    folded = {one.lower(): one for one in sorted(known)}
-    near = difflib.get_close_matches(name.lower(), folded, n=1)
-    return folded[near[0]] if near else None
+def nearest(name: str, names: Iterable[str]) -> str | None:
+    """The most similar of some names, in upper or lower case, for "did you mean"; None if none is similar."""
+    by_lower_case = {candidate.lower(): candidate for candidate in sorted(names)}
+    matches = difflib.get_close_matches(name.lower(), by_lower_case, n=1)
+    return by_lower_case[matches[0]] if matches else None
 
 
 def listed(words: Iterable[str]) -> str:
