@@ -1,4 +1,4 @@
-"""Histories from files, recommendations into files."""
+"""Reads histories and tokens from files, and writes recommendations into files."""
 
 import contextlib
 import importlib.util
@@ -20,23 +20,23 @@ SOURCES = (".inter", ".csv", ".parquet")
 TARGETS = (".csv", ".parquet", ".jsonl")
 
 
-def suffix_of(path: str, known: tuple[str, ...], option: str) -> str:
-    """The suffix of a file; `InputError` if nothing here knows it, or the package for it is missing."""
+def suffix_of(path: str, supported: tuple[str, ...], option: str) -> str:
+    """The suffix of a file; `InputError` if it is not supported, or the package for it is missing."""
     suffix = os.path.splitext(path)[1].lower()
-    if suffix not in known:
-        raise InputError(f"--{option} is {path!r}; it should be a file that ends in {', '.join(known)}.")
+    if suffix not in supported:
+        raise InputError(f"--{option} is {path!r}; it should be a file that ends in {', '.join(supported)}.")
     if suffix == ".parquet" and importlib.util.find_spec("pyarrow") is None:
         raise InputError(f"--{option} is {path!r}, which needs the package pyarrow: pip install pyarrow.")
     return suffix
 
 
-def read_events(path: str, wanted: list[str], config: Any) -> Table:
-    """The events of a file, which may be none.
+def read_events(path: str, columns: list[str], config: Any) -> Table:
+    """The events of a file, which may be empty.
 
     Args:
         path: `.inter` in RecBole's atomic format, `.csv` with commas and a header of names, or `.parquet`.
-        wanted: columns to read, as far as the file has them.
-        config: of the model; its separators are those of `.inter` files, its encoding that of all files of text.
+        columns: names of the columns to read; missing ones are skipped.
+        config: of the model, with the separators of `.inter` files and the encoding of text files.
 
     Raises:
         InputError: the file cannot be read; the message names it and, where there is one, the line.
@@ -45,14 +45,14 @@ def read_events(path: str, wanted: list[str], config: Any) -> Table:
     if not os.path.isfile(path):
         raise InputError(f"--histories is {path!r}; there is no such file.")
     if suffix == ".parquet":
-        return _read_parquet(path, wanted)
+        return _read_parquet(path, columns)
     encoding = _encoding(config)
     if suffix == ".csv":
-        return read_csv(path, encoding, wanted, _remedy(encoding))
+        return read_csv(path, encoding, columns, _remedy(encoding))
     separators = config["field_separator"], config["seq_separator"]
-    load = None  # of a file without a header, `read_atomic` says so
+    load = None  # `read_atomic` refuses a file without a header
     if os.path.getsize(path):
-        load = [name for name in read_header(path, separators[0], encoding) if name in wanted]
+        load = [name for name in read_header(path, separators[0], encoding) if name in columns]
     return read_atomic(path, *separators, encoding, load, allow_empty=True, remedy=_remedy(encoding))
 
 
@@ -64,7 +64,7 @@ def _remedy(encoding: str) -> str:
     return f"save it as {encoding}, the encoding of the files that the model was trained on"
 
 
-def _read_parquet(path: str, wanted: list[str]) -> Table:
+def _read_parquet(path: str, columns: list[str]) -> Table:
     import pyarrow
     import pyarrow.parquet
 
@@ -72,8 +72,8 @@ def _read_parquet(path: str, wanted: list[str]) -> Table:
         with pyarrow.parquet.ParquetFile(path) as file:
             names = file.schema_arrow.names
             refuse_repeated(names, path)
-            read = [name for name in names if name in wanted]
-            # pandas' own metadata would make an index of a column; whole numbers beside missing ones stay exact
+            read = [name for name in names if name in columns]
+            # pandas' metadata may turn a column into the index; integers stay exact beside missing values
             frame = file.read(read).to_pandas(ignore_metadata=True, integer_object_nulls=True)
     except InputError:
         raise
@@ -83,23 +83,21 @@ def _read_parquet(path: str, wanted: list[str]) -> Table:
     return Table(path, frame, tuple(name for name in names if name not in read))
 
 
-def read_tokens(path: Any, option: str, field: str, config: Any) -> Table:
-    """One token a line, of users or items: a table with one column.
+def read_tokens(path: str, option: str, field: str, config: Any) -> Table:
+    """A file with a user or an item token on each line, as a table with one column.
 
-    A line is a token as it is, with its commas and quotes, but without blanks around it. Blank lines do not count, nor
-    does a first line that is the name of the column.
+    Commas and quotes belong to the token, blanks around it do not. Blank lines are skipped, and so is a first line that
+    is the name of the column.
 
     Args:
         path: the file.
         option: its option, for messages.
         field: the name of the column.
-        config: of the model, whose encoding is that of the file.
+        config: of the model, with the encoding of the file.
 
     Raises:
         InputError: the file cannot be read. The message names it and, where there is one, the line.
     """
-    if not isinstance(path, str):
-        raise InputError(f"--{option} has no value; give it the name of a file with one token a line.")
     if not os.path.isfile(path):
         raise InputError(f"--{option} is {path!r}, which cannot be read: there is no such file.")
     encoding = _encoding(config)
@@ -110,9 +108,9 @@ def read_tokens(path: Any, option: str, field: str, config: Any) -> Table:
     return TextTable(path, column.to_frame(field), encoding=encoding, header=False)
 
 
-def target_file(path: Any) -> str:
-    """The path to write to, after trying whether its folder lets us; `InputError` if it does not."""
-    if not isinstance(path, str) or not os.path.basename(path) or os.path.isdir(path):
+def target_file(path: str) -> str:
+    """The absolute path of the output file; `InputError` if it cannot be written."""
+    if not os.path.basename(path) or os.path.isdir(path):
         raise InputError(f"--out is {path!r}; it should be the name of a file that ends in {', '.join(TARGETS)}.")
     suffix_of(path, TARGETS, "out")
     return writable_file(path, "--out")
@@ -123,12 +121,12 @@ Write = Callable[[pd.DataFrame], None]
 
 @contextlib.contextmanager
 def writer(path: str, user: str, item: str, named: bool = False) -> Iterator[Write]:
-    """A function that appends a block of recommendations to a file, which is there once all of them are written.
+    """A function that appends a block of recommendations; the file appears when the context ends.
 
     Args:
         path: `.csv`, `.parquet` or `.jsonl`.
         user, item: names of the columns.
-        named: whether the blocks have a column `item_name`, too.
+        named: whether the blocks have a column `item_name`.
     """
     items = [item, ITEM_NAME] if named else [item]
     with write_whole(path) as file, contextlib.ExitStack() as stack:

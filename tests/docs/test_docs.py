@@ -100,7 +100,9 @@ def test_every_fence_of_code_is_run_or_says_why_not() -> None:
         assert MARK.fullmatch(snippet.mark) or NOT_RUN.fullmatch(snippet.mark), f"{snippet}: {snippet.mark}"
 
 
-@pytest.mark.parametrize("page", [README, ROOT / "CONTRIBUTING.md", *PAGES], ids=lambda page: page.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize(
+    "page", [README, ROOT / "CONTRIBUTING.md", *PAGES], ids=lambda page: page.relative_to(ROOT).as_posix()
+)
 def test_every_file_and_folder_that_a_page_links_to_exists(page: Path) -> None:
     for target in filter(None, links(page)):
         assert (page.parent / target).exists(), target
