@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from recbole_ext.checkpoint.schema import check_content
+from recbole_ext.checkpoint.content import check_content
 from recbole_ext.errors import InputError
 from recbole_ext.utils.atomic_write import DeferredErrors, write_whole
 

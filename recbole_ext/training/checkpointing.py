@@ -197,7 +197,7 @@ class ResumableCheckpoints:
         checkpoint_file.save(self._checkpoint(epoch, best_result), path)
 
     def _checkpoint(self, epoch: int, best_result: dict[str, float] | None) -> dict[str, Any]:
-        """The content of a checkpoint, which `recbole_ext.checkpoint.schema` describes."""
+        """The content of a checkpoint, which `checkpoint/schema.py` describes."""
         loader = self._train_data
         dataset = loader._dataset if loader is not None else None
         fields = [self.config["USER_ID_FIELD"], self.config["ITEM_ID_FIELD"]]

@@ -14,8 +14,8 @@ import torch
 from recbole_ext import InputError, Recommender, get_trainer, load_data_and_model, run_recbole
 from recbole_ext.checkpoint import file as checkpoint
 from recbole_ext.checkpoint import restore
-from recbole_ext.checkpoint.schema import check_content
-from recbole_ext.serving.training_users import everyone
+from recbole_ext.checkpoint.content import check_content
+from recbole_ext.serving.training_users import training_user_requests
 
 pytestmark = pytest.mark.usefixtures("no_waiting")
 
@@ -203,7 +203,9 @@ CONFIGURATION = {
 
 @pytest.mark.parametrize("trained", ["MEANTIME"], indirect=True)
 @pytest.mark.parametrize(
-    "use", [*USES, lambda file: everyone(file, {}, [])], ids=["recommended", "measured", "resumed", "everyone"]
+    "use",
+    [*USES, lambda file: training_user_requests(file, {}, [])],
+    ids=["recommended", "measured", "resumed", "training_user_requests"],
 )
 @pytest.mark.parametrize("name", CONFIGURATION)
 def test_what_is_refused_in_a_configuration_names_the_checkpoint(trained, name, use):

@@ -178,11 +178,11 @@ def quoting(path: str, data: bytes, separator: bytes, width: int, strict: bool) 
         InputError: a line has more fields or fewer, or its quotes are wrong.
     """
     if b'"' in data:
-        misfit = _csv_misfit(data, separator, width, strict)
-        if misfit is None:
+        invalid = _first_invalid_row(data, separator, width, strict)
+        if invalid is None:
             return csv.QUOTE_MINIMAL
         if strict:
-            raise InputError(f"{path} line {misfit[0]} {misfit[1]}.")
+            raise InputError(f"{path} line {invalid[0]} {invalid[1]}.")
     if {line.count(separator) for line in io.BytesIO(data)} != {width - 1}:  # blank lines, or worse
         for number, line in lines(data):
             fields = line.count(separator) + 1
@@ -195,7 +195,7 @@ def _of_fields(fields: int, width: int) -> str:
     return f"has {fields} field{'s' * (fields != 1)}; the header has {width}"
 
 
-def _csv_misfit(data: bytes, separator: bytes, width: int, strict: bool) -> tuple[int, str] | None:
+def _first_invalid_row(data: bytes, separator: bytes, width: int, strict: bool) -> tuple[int, str] | None:
     """The first line that is not a row of `width` fields by CSV's rules, and what is wrong with it."""
     rows = csv.reader((line.decode() for _, line in lines(data)), delimiter=separator.decode(), strict=strict)
     for count, (number, _) in enumerate(lines(data), 1):
@@ -209,13 +209,19 @@ def _csv_misfit(data: bytes, separator: bytes, width: int, strict: bool) -> tupl
             return number, f"has a wrong quote; quotes enclose a field of one line, of at most {limit:,} characters"
         if len(row) != width:
             return number, _of_fields(len(row), width)
-    last = data.rstrip(b" \n").rpartition(b"\n")[2]
-    try:  # a quote that is never closed: the csv module takes it on the last line, and pandas does not
-        list(csv.reader([last.decode()], delimiter=separator.decode(), strict=True))
-    except csv.Error as error:
-        if "unexpected end of data" in str(error):
-            return number, "has a quote that is not closed"
+    if _ends_inside_quotes(data, separator):
+        return number, "has a quote that is not closed"
     return None
+
+
+def _ends_inside_quotes(data: bytes, separator: bytes) -> bool:
+    """Whether a quote in the last line is never closed, which Python's csv accepts and pandas does not."""
+    last_line = data.rstrip(b" \n").rpartition(b"\n")[2].decode()
+    try:
+        list(csv.reader([last_line], delimiter=separator.decode(), strict=True))
+    except csv.Error as error:
+        return "unexpected end of data" in str(error)
+    return False
 
 
 def parse(data: bytes, separator: bytes, quotes: int, header: list[str], dtypes: Mapping[str, type]) -> pd.DataFrame:
