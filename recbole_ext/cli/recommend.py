@@ -54,8 +54,7 @@ def main(argv: Sequence[str]) -> None:
     }  # fmt: skip
     if options.all_users:
         changed_keys = {"data_path": options.data_path} if options.data_path else {}
-        requests = training_user_requests(options.checkpoint, changed_keys, recommender.reader.context)
-        blocks = recommender.blocks_of(requests, **choices)
+        blocks = recommender.blocks_of(training_user_requests(recommender, changed_keys), **choices)
     else:
         events = read_events(options.histories, recommender.reader.columns(), config)
         users = read_tokens(options.users, "users", recommender.user_field, config) if options.users else None

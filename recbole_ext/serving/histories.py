@@ -1,9 +1,9 @@
-"""Events of users that need not be in the training data, as requests: tables in, the model's own examples out.
+"""From tables of events to requests: users need not be in the training data.
 
-One way: `HistoryReader.convert` checks a table and converts each column once (`Events`, sorted by user and time); then
-`Events.for_users`, `Events.select_before`, `Events.to_examples` and `Events.seen_items` make the requests.
+`HistoryReader.convert` checks a table and converts each column once into `RequestEvents`, sorted by user and time.
+`HistoryReader.requests` then selects the events of each request and turns them into the model's examples.
 
-N events, n users asked. Names of arrays begin with what they count: `event_...` [N], `user_...` [n].
+N events, n users of the requests. The name of an array begins with what indexes it: `event_...` [N], `user_...` [n].
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,37 +27,42 @@ from recbole_ext.utils.wording import counted, nearest, quoted
 
 @dataclass(frozen=True)
 class Requests:
-    """Requests of n users.
+    """One request for each of n users.
 
     Attributes:
-        users: tokens, in the order asked. [n]
+        users: tokens, in the order of the request. [n]
         examples: the requests with their histories, n rows.
-        given: features of users that the histories brought, [n, ...] each.
-        seen_first, seen: `seen[seen_first[i] : seen_first[i + 1]]` are the ids of all known items of user i, those
-            included that a history leaves out because they are too old, or not positive.
+        user_features: features of users that the histories contain, [n, ...] each.
+        user_start, seen_items: `seen_items[user_start[i] : user_start[i + 1]]` are the item ids of all events of user
+            i. They include events that the history leaves out because they are too old or not positive.
     """
 
     users: np.ndarray
     examples: Examples
-    given: dict[str, Tensor]
-    seen_first: np.ndarray
-    seen: np.ndarray
+    user_features: dict[str, Tensor]
+    user_start: np.ndarray
+    seen_items: np.ndarray
 
     def __len__(self) -> int:
         return len(self.users)
 
+    def seen_pairs(self, rows: slice) -> tuple[np.ndarray, np.ndarray]:
+        """Seen items of some requests: the row within `rows` and the item id of each, [P]."""
+        start = self.user_start[rows.start : rows.stop + 1]
+        return np.repeat(np.arange(len(start) - 1), np.diff(start)), self.seen_items[start[0] : start[-1]]
+
 
 @dataclass(frozen=True)
-class Events:
-    """Events of n users in the model's terms, sorted by user and time; of equal times, in the order of their rows.
+class RequestEvents:
+    """Events sorted by user and time; events with equal times keep the order of their rows.
 
     Attributes:
-        table: where they come from.
+        table: the source of the events.
         users: tokens, [n].
-        event_row: row of `table`. [N]
-        event_user: number of the user in `users`, ascending. [N]
-        event_item: id of the item, 0 if the model does not know it. [N]
-        event_time: seconds since the first event of the training, float64; `None` if the table has no times. [N]
+        event_row: row in `table`. [N]
+        event_user: index into `users`, ascending. [N]
+        event_item: item id, 0 for items unknown to the model. [N]
+        event_time: seconds since the first training event, float64; `None` if the table has no times. [N]
         event_positive: whether the event may be part of a history, bool. [N]
     """
 
@@ -69,56 +74,58 @@ class Events:
     event_time: np.ndarray | None
     event_positive: np.ndarray
 
-    def _at(self, event: np.ndarray) -> "Events":
-        """Some of the events, by place or as a mask."""
+    def select(self, events: np.ndarray) -> "RequestEvents":
+        """Some of the events, by index or mask, for the same users."""
         return replace(
-            self, event_row=self.event_row[event], event_user=self.event_user[event], event_item=self.event_item[event],
-            event_time=None if self.event_time is None else self.event_time[event],
-            event_positive=self.event_positive[event],
+            self, event_row=self.event_row[events], event_user=self.event_user[events],
+            event_item=self.event_item[events], event_positive=self.event_positive[events],
+            event_time=None if self.event_time is None else self.event_time[events],
         )  # fmt: skip
 
-    def for_users(self, users: np.ndarray) -> "Events":
-        """The events of some users, in the order of these."""
-        number = pd.Index(users, dtype=object).get_indexer(pd.Index(self.users, dtype=object))  # of each user here
-        event_user = number[self.event_user]
+    def select_users(self, users: np.ndarray) -> "RequestEvents":
+        """The events of these users, in the order of `users`."""
+        new_index = pd.Index(users, dtype=object).get_indexer(pd.Index(self.users, dtype=object))  # by old index
+        event_user = new_index[self.event_user]
         order = np.argsort(event_user, kind="stable")
         order = order[event_user[order] >= 0]
-        return replace(self._at(order), users=users, event_user=event_user[order])
+        return replace(self.select(order), users=users, event_user=event_user[order])
 
-    def select_before(self, user_time: np.ndarray, positive: bool) -> "Events":
+    def select_before(self, user_time: np.ndarray, positive: bool) -> "RequestEvents":
         """The events up to the request of each user.
 
         Args:
-            user_time: of the requests, [n].
-            positive: whether histories are of positive events; as in training, these are strictly earlier then.
+            user_time: times of the requests, [n].
+            positive: whether histories hold positive events only. Then, as in training, an event at the very time of
+                the request is not part of the history.
         """
         if self.event_time is None:
-            raise ValueError("events without times are neither before a request nor after it")
-        event_request = user_time[self.event_user]
-        earlier = self.event_time < event_request
-        chosen = replace(self, event_positive=self.event_positive & earlier) if positive else self
-        return chosen._at(self.event_time <= event_request)
+            raise ValueError("events without times cannot be compared with the time of a request")
+        request_time = user_time[self.event_user]
+        events = self
+        if positive:
+            events = replace(self, event_positive=self.event_positive & (self.event_time < request_time))
+        return events.select(self.event_time <= request_time)
 
     def user_start(self) -> np.ndarray:
-        """Events of user i are `user_start[i]:user_start[i + 1]`. [n + 1]"""
+        """The events of user i are `user_start[i]:user_start[i + 1]`. [n + 1]"""
         return np.searchsorted(self.event_user, np.arange(len(self.users) + 1))
 
-    def user_last(self) -> np.ndarray:
-        """Each user's last event, -1 if there is none. [n]"""
+    def user_last_event(self) -> np.ndarray:
+        """Index of each user's last event, -1 for users without events. [n]"""
         start = self.user_start()
         return np.where(np.diff(start) > 0, start[1:] - 1, -1)
 
     def seen_items(self) -> tuple[np.ndarray, np.ndarray]:
-        """Items that the model knows: where those of each user start, [n + 1], and their ids."""
-        known = self._at(self.event_item > 0)
+        """The start of each user in the list of item ids, [n + 1], and the list. Unknown items are left out."""
+        known = self.select(self.event_item > 0)
         return known.user_start(), known.event_item
 
-    def history(self) -> "Events":
-        """The events that may be part of a history."""
-        return self._at((self.event_item > 0) & self.event_positive)
+    def history(self) -> "RequestEvents":
+        """The events that may be part of a history: positive, with a known item."""
+        return self.select((self.event_item > 0) & self.event_positive)
 
     def to_examples(self, requests: dict[str, Tensor], config: Any, item_field: str, time_field: str) -> Examples:
-        """A request of each user with these events as history, n examples.
+        """One example for each user, with these events as the history.
 
         Args:
             requests: columns of the requests, [n] each.
@@ -128,103 +135,101 @@ class Events:
         columns = {item_field: torch.from_numpy(self.event_item)}
         if self.event_time is not None:
             columns[time_field] = torch.from_numpy(self.event_time)
-        start, width = self.user_start(), config["MAX_ITEM_LIST_LENGTH"]
-        ranges = Ranges(np.maximum(start[:-1], start[1:] - width), start[1:], np.arange(len(self.users)))
-        suffix, length = config["LIST_SUFFIX"], config["ITEM_LIST_LENGTH_FIELD"]
-        return Examples(EventLog(requests), EventLog(columns, tuple(columns)), ranges, suffix, length, width)
+        start, max_length = self.user_start(), config["MAX_ITEM_LIST_LENGTH"]
+        ranges = Ranges(np.maximum(start[:-1], start[1:] - max_length), start[1:], np.arange(len(self.users)))
+        suffix, length_field = config["LIST_SUFFIX"], config["ITEM_LIST_LENGTH_FIELD"]
+        return Examples(EventLog(requests), EventLog(columns, tuple(columns)), ranges, suffix, length_field, max_length)
 
 
 class HistoryReader:
     """Reads histories for one model.
 
     Args:
-        catalogue: of the model.
+        catalogue: description of the training data.
         items: the vocabulary of items.
         users: the vocabulary of users.
-        model: it says by `context_features`, `user_features`, `reads_times` and `min_history` what it reads
-            (`model/contract.py`).
+        model: declares what it reads (see `model/contract.py`).
     """
 
     def __init__(self, catalogue: DatasetDescription, items: Vocabulary, users: Vocabulary, model: Any):
         self.catalogue, self.items, self.users = catalogue, items, users
         self.config = catalogue.config
-        self.context = contract.context_features(model)
+        self.context_features = contract.context_features(model)
         self.user_features = contract.user_features(model)
-        self.least = contract.min_history(model)
+        self.min_history = contract.min_history(model)
         self.needs_times = contract.reads_times(model)
 
-    def needed(self) -> list[str]:
+    def required_columns(self) -> list[str]:
         """Columns that histories must have."""
         catalogue = self.catalogue
         times = [catalogue.time_field] if self.needs_times else []
-        return [catalogue.uid_field, catalogue.iid_field, *times, *self.context]
+        return [catalogue.uid_field, catalogue.iid_field, *times, *self.context_features]
 
     def columns(self) -> list[str]:
-        """All columns that are looked at, where histories have them."""
+        """All columns that are read if histories have them."""
         labels = [self.catalogue.label_field, *(self.config["threshold"] or ())]
         labels = labels if self.config["history"] == "positive" else []
-        return list(dict.fromkeys([*self.needed(), self.catalogue.time_field, *self.user_features, *labels]))
+        return list(dict.fromkeys([*self.required_columns(), self.catalogue.time_field, *self.user_features, *labels]))
 
     def read(
         self, histories: pd.DataFrame | Table, users: Iterable[Any] | Table | None = None, at: Any = None
     ) -> Requests:
-        """Histories of the users asked, as far as they had happened at the time of the request.
+        """Requests from histories: the events of each user up to the time of the request.
 
         Args:
-            histories: one event a row: user, item and time, under the names that the training's file had. Without
-                times, which a model that reads none can do without, their order is that of the rows.
-            users: users, in the order wanted; `None` means all of `histories`, in the order they appear.
-            at: time of the requests: one, or a mapping from users to times; `None` means each user's last event.
+            histories: one event a row with user, item and time; columns are called as in the training file. A model
+                that reads no times needs none; then the order of the rows counts.
+            users: users of the requests, in order; `None` means all users of `histories`, in order of appearance.
+            at: time of all requests, or a mapping from users to times; `None` means each user's last event.
 
         Raises:
             InputError: a column is missing, a value is wrong, or a user has no event with a known item.
         """
         return self.requests(self.convert(histories), users, at)
 
-    def convert(self, histories: pd.DataFrame | Table) -> Events:
-        """The events of a table, of all users in the order they appear.
+    def convert(self, histories: pd.DataFrame | Table) -> RequestEvents:
+        """The events of a table; users are in order of appearance.
 
         Raises:
-            InputError: a column is missing or there twice, or a value is wrong.
+            InputError: a column is missing or repeated, or a value is wrong.
         """
         table, catalogue = self._table(histories), self.catalogue
         event_user, users = pd.factorize(as_text(table, catalogue.uid_field))
         item = self.items.ids(as_text(table, catalogue.iid_field))
-        timed = catalogue.time_field in table.frame
-        time = seconds(table, catalogue.time_field, catalogue) if timed else None
-        row = np.arange(len(item))
-        events = Events(table, np.asarray(users, dtype=object), row, event_user, item, time, self._positive(table))
-        keys = (event_user,) if time is None else (time, event_user)
-        return events._at(np.lexsort(keys))  # stable
+        time = seconds(table, catalogue.time_field, catalogue) if catalogue.time_field in table.frame else None
+        users, row, positive = np.asarray(users, dtype=object), np.arange(len(item)), self._positive(table)
+        events = RequestEvents(table, users, row, event_user, item, time, positive)
+        return events.select(np.lexsort((event_user,) if time is None else (time, event_user)))  # a stable sort
 
-    def requests(self, events: Events, users: Iterable[Any] | Table | None, at: Any) -> Requests:
-        """Requests of the users asked; the arguments and errors are those of `read`."""
+    def requests(self, events: RequestEvents, users: Iterable[Any] | Table | None, at: Any) -> Requests:
+        """Requests from converted events; arguments and errors as for `read`."""
+        catalogue = self.catalogue
         if users is not None:
-            events = events.for_users(self._asked(users))
-        self._report_unknown(events)
-        names, catalogue = events.users, self.catalogue
-        request_time = None if at is None else self._request_times(at, events)
-        if request_time is not None:
-            events = events.select_before(request_time, self.config["history"] == "positive")
-        history, last = events.history(), events.user_last()
-        self._refuse_empty(names, np.diff(history.user_start()))
-        columns = {catalogue.uid_field: torch.from_numpy(self.users.ids(names))}
-        if request_time is None and events.event_time is not None:
-            request_time = np.zeros(len(names))
-            request_time[last >= 0] = events.event_time[last[last >= 0]]
-        if request_time is not None:
-            columns[catalogue.time_field] = torch.from_numpy(request_time)
-        last_row = np.full(len(names), -1)
-        last_row[last >= 0] = events.event_row[last[last >= 0]]
-        columns |= self._context(events.table, last_row, names)
+            events = events.select_users(self._requested_users(users))
+        self._report_unknown_items(events)
+        user_time = None
+        if at is not None:
+            user_time = self._request_times(at, events)
+            events = events.select_before(user_time, self.config["history"] == "positive")
+        history = events.history()
+        self._refuse_empty(events.users, np.diff(history.user_start()))
+        last_event = events.user_last_event()
+        if user_time is None and events.event_time is not None:
+            user_time = _at_last_event(events.event_time, last_event, 0.0)
+        user_id = torch.from_numpy(self.users.ids(events.users))
+        columns = {catalogue.uid_field: user_id}
+        if user_time is not None:
+            columns[catalogue.time_field] = torch.from_numpy(user_time)
+        last_row = _at_last_event(events.event_row, last_event, -1)
+        columns |= self._context_columns(events, last_row)
         examples = history.to_examples(columns, self.config, catalogue.iid_field, catalogue.time_field)
-        given = self._given(events.table, last_row, columns[catalogue.uid_field])
-        return Requests(names, examples, given, *events.seen_items())
+        user_features = self._user_features(events.table, last_row, user_id)
+        return Requests(events.users, examples, user_features, *events.seen_items())
 
-    # ---------------------------------------------------------------- what the events have to hold
+    # ---------------------------------------------------------------- checks of the events
 
     def _table(self, histories: Any) -> Table:
-        """The columns that are looked at."""
+        """The columns that are read, in a table."""
         if isinstance(histories, Table):
             table = histories
         elif isinstance(histories, pd.DataFrame):
@@ -238,71 +243,72 @@ class HistoryReader:
                 f"histories are a {type(histories).__name__}; they should be a DataFrame, one event a row."
             )
         names = [*map(str, table.frame.columns), *table.unread]
-        absent = [name for name in self.needed() if name not in table.frame]
+        absent = [name for name in self.required_columns() if name not in table.frame]
         if absent:
-            # a blank or a tab in a name would not show
+            # repr shows blanks and tabs in names
             shown = [name if name.isprintable() and name == name.strip() else repr(name) for name in names]
-            there = f"the columns are {', '.join(shown)}" if shown else "there are no columns"
-            raise InputError(f"{table.path}: there is no column '{absent[0]}', which the model reads; {there}.")
-        self._report_misspelt(names)
+            existing = f"the columns are {', '.join(shown)}" if shown else "there are no columns"
+            raise InputError(f"{table.path}: there is no column '{absent[0]}', which the model reads; {existing}.")
+        self._report_similar_names(names)
         return table
 
-    def _report_misspelt(self, names: list[str]) -> None:
-        """Features of users are read where they are given: a column that is nearly called so may be meant."""
-        spare = [name for name in names if name and name not in self.columns()]
+    def _report_similar_names(self, names: list[str]) -> None:
+        """Warn if a column may be a misspelt feature of users: these are optional, so it would be ignored silently."""
+        unread = [name for name in names if name and name not in self.columns()]
         for name in (name for name in self.user_features if name not in names):
-            if near := nearest(name, spare):
-                getLogger().warning(f"histories: the column '{near}' is not read; the model's feature is '{name}'.")
+            if similar := nearest(name, unread):
+                getLogger().warning(f"histories: the column '{similar}' is not read; the model's feature is '{name}'.")
 
-    def _report_unknown(self, events: Events) -> None:
-        row = np.sort(events.event_row[events.event_item == 0])
-        if len(row):
-            names = pd.unique(as_text(events.table.take(row), self.catalogue.iid_field))
+    def _report_unknown_items(self, events: RequestEvents) -> None:
+        rows = np.sort(events.event_row[events.event_item == 0])
+        if len(rows):
+            names = pd.unique(as_text(events.table.take(rows), self.catalogue.iid_field))
             getLogger().warning(
-                f"histories: {counted(len(row), 'event')} of {counted(len(names), 'item')} that the model does "
+                f"histories: {counted(len(rows), 'event')} of {counted(len(names), 'item')} that the model does "
                 f"not know skipped: {quoted(names)}."
             )
 
     def _positive(self, table: Table) -> np.ndarray:
-        """Which events may be part of a history, bool [N]; all of them where the table says nothing of labels."""
-        everything = np.ones(len(table.frame), dtype=bool)
+        """Which events may be part of a history, bool [rows]; all of them if the table has no labels."""
+        all_rows = np.ones(len(table.frame), dtype=bool)
         if self.config["history"] != "positive":
-            return everything
-        if self.catalogue.label_field in table.frame:
-            labels = numbers(table, self.catalogue.label_field)
-            table.refuse((labels != 0) & (labels != 1), self.catalogue.label_field, "a label should be 0 or 1")
+            return all_rows
+        label_field, thresholds = self.catalogue.label_field, self.config["threshold"] or {}
+        if label_field in table.frame:
+            labels = numbers(table, label_field)
+            table.refuse((labels != 0) & (labels != 1), label_field, "a label should be 0 or 1")
             return labels == 1
-        for name, least in (self.config["threshold"] or {}).items():
+        for name, threshold in thresholds.items():
             if name in table.frame:
-                return numbers(table, name) >= least
-        names = [self.catalogue.label_field, *(self.config["threshold"] or ())]
+                return numbers(table, name) >= threshold
         getLogger().warning(
-            f"histories have no {' or '.join(names)}, by which the training told positive events; all of them count."
+            f"histories have no {' or '.join([label_field, *thresholds])}, which marked positive events in training; "
+            f"all events count as positive."
         )
-        return everything
+        return all_rows
 
-    def _refuse_empty(self, names: np.ndarray, lengths: np.ndarray) -> None:
-        # without events, a user whom the model knows is still somebody
-        empty = lengths < self.least if self.least else (lengths < 1) & (self.users.ids(names) == 0)
+    def _refuse_empty(self, users: np.ndarray, user_length: np.ndarray) -> None:
+        # a model that can score without a history needs a user that it knows
+        empty = user_length < self.min_history if self.min_history else (user_length < 1) & (self.users.ids(users) == 0)
         if empty.any():
             raise InputError(
                 f"{counted(empty.sum(), 'user')} without an event with an item that the model knows up to the time of "
-                f"the request: {quoted(names[empty])}; leave them out or give them a history."
+                f"the request: {quoted(users[empty])}; leave them out or give them a history."
             )
 
-    # ---------------------------------------------------------------- who is asked, and when
+    # ---------------------------------------------------------------- users and times of the requests
 
-    def _asked(self, users: Iterable[Any] | Table) -> np.ndarray:
-        """Tokens of the users asked, [n]."""
+    def _requested_users(self, users: Iterable[Any] | Table) -> np.ndarray:
+        """Tokens of the users, [n]."""
         field = self.catalogue.uid_field
         table = values_table(users, field, "users")
         names = as_text(table, field)
         table.refuse(pd.Index(names, dtype=object).duplicated(), field, "it appears twice; ask for each user once")
         return names
 
-    def _request_times(self, at: Any, events: Events) -> np.ndarray:
-        """Seconds of each user's request, [n]."""
-        names, catalogue = events.users, self.catalogue
+    def _request_times(self, at: Any, events: RequestEvents) -> np.ndarray:
+        """Time of each user's request in seconds since the first training event, [n]."""
+        catalogue = self.catalogue
         if events.event_time is None:
             raise InputError(
                 f"at is given, but {events.table.path} has no column '{catalogue.time_field}' to compare it with; give "
@@ -311,42 +317,50 @@ class HistoryReader:
         if isinstance(at, (Mapping, pd.Series)):
             table = values_table(list(at.keys()), catalogue.uid_field, "at")
             users = as_text(table, catalogue.uid_field)
-            twice = pd.Index(users, dtype=object).duplicated()
-            table.refuse(twice, catalogue.uid_field, "it appears twice; give each user one time")
+            repeated = pd.Index(users, dtype=object).duplicated()
+            table.refuse(repeated, catalogue.uid_field, "it appears twice; give each user one time")
             times = dict(zip(users, at.values() if isinstance(at, Mapping) else at, strict=True))
-            lacking = [name for name in names if name not in times]
-            if lacking:
-                raise InputError(f"at has no time for {quoted(lacking)}; give every user asked one.")
-            return request_seconds(values_table([times[name] for name in names], "at", ""), "at", catalogue)
+            absent = [user for user in events.users if user not in times]
+            if absent:
+                raise InputError(f"at has no time for {quoted(absent)}; give a time for every user.")
+            return request_seconds(values_table([times[user] for user in events.users], "at", ""), "at", catalogue)
         if isinstance(at, (np.ndarray, Tensor)) and at.ndim == 0:
             at = np.asarray(at)[()]  # keeps the type
         if np.ndim(at) != 0:
             raise InputError(f"at is {at!r}; it should be one time, or a mapping from users to times.")
-        return np.repeat(request_seconds(values_table([at], "at", ""), "at", catalogue), len(names))
+        return np.repeat(request_seconds(values_table([at], "at", ""), "at", catalogue), len(events.users))
 
-    # ---------------------------------------------------------------- features beside the history
+    # ---------------------------------------------------------------- features of the requests
 
-    def _context(self, table: Table, user_row: np.ndarray, names: np.ndarray) -> dict[str, Tensor]:
-        """Columns of the request's context, [n], from each user's last event."""
-        if not self.context:
+    def _context_columns(self, events: RequestEvents, user_row: np.ndarray) -> dict[str, Tensor]:
+        """Context features of the requests, [n], from each user's last event."""
+        if not self.context_features:
             return {}
-        lacking = names[user_row < 0]
-        if len(lacking):
+        without_event = events.users[user_row < 0]
+        if len(without_event):
             raise InputError(
-                f"the model reads {', '.join(self.context)} from a user's last event, but these have none: "
-                f"{quoted(lacking)}."
+                f"the model reads {', '.join(self.context_features)} from a user's last event, but these users have no "
+                f"event: {quoted(without_event)}."
             )
-        last = table.take(user_row)
-        return {name: feature(last, name, self.catalogue) for name in self.context}
+        last = events.table.take(user_row)
+        return {name: feature(last, name, self.catalogue) for name in self.context_features}
 
-    def _given(self, table: Table, user_row: np.ndarray, ids: Tensor) -> dict[str, Tensor]:
-        """Features of users, [n, ...], from each user's last event; where it has none, from the data."""
-        given = {}
+    def _user_features(self, table: Table, user_row: np.ndarray, user_id: Tensor) -> dict[str, Tensor]:
+        """Features of users, [n, ...], from each user's last event; from the training data where it has no value."""
+        features = {}
         for name in (name for name in self.user_features if name in table.frame):
-            values = self.catalogue.user_feat[name][ids].clone()
-            told = np.flatnonzero(user_row >= 0)
-            told = told[~missing(table.frame[name].iloc[user_row[told]])]
-            found = feature(table.take(user_row[told]), name, self.catalogue)
-            values[torch.from_numpy(told)] = found.to(values.dtype)
-            given[name] = values
-        return given
+            values = self.catalogue.user_feat[name][user_id].clone()
+            users = np.flatnonzero(user_row >= 0)
+            users = users[~missing(table.frame[name].iloc[user_row[users]])]
+            new_values = feature(table.take(user_row[users]), name, self.catalogue)
+            values[torch.from_numpy(users)] = new_values.to(values.dtype)
+            features[name] = values
+        return features
+
+
+def _at_last_event(event_values: np.ndarray, user_last_event: np.ndarray, default: float) -> np.ndarray:
+    """The value of each user's last event, [n]; the default for users without events."""
+    values = np.full(len(user_last_event), default, dtype=event_values.dtype)
+    has_event = user_last_event >= 0
+    values[has_event] = event_values[user_last_event[has_event]]
+    return values

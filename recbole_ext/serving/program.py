@@ -18,22 +18,21 @@ INTEGER, DOUBLE = torch.int64, torch.float64
 
 
 class ExportedScorer(nn.Module):
-    """The scores of a model, from what a client has: ids of items, lengths, and times in seconds since 1970.
+    """Scores from what a client has: item ids, lengths, and times in seconds since 1970.
 
-    Nothing of the network is written anew: the model's own functions compute the scores, with all rows and all slots
-    at once (see `model/batching.py`).
+    The model's own functions compute the scores, for all rows and all slots at once (see `model/batching.py`).
 
     Args:
-        model: with `prepare` and `score_items`, in evaluation (`model/contract.py`).
-        catalogue: what it knows of its data.
+        model: with `prepare` and `score_items` (`model/contract.py`), in evaluation mode.
+        catalogue: description of its training data.
 
     Attributes:
-        longest, shortest: events that a history may have, L, and must have.
-        any_width: whether lists may have any T up to L; if L is less than 3, torch takes T for a constant.
-        features (dict): what the model reads beside the history, names and types.
+        longest, shortest: maximum length L and minimum length of a history.
+        any_width: whether lists may have any T up to L; for L below 3, torch treats T as a constant.
+        features (dict): names and types of the features that the model reads beside the history.
 
     Raises:
-        InputError: the model cannot be exported, or reads a column that a client cannot bring.
+        InputError: the model cannot be exported, or reads a column that a client cannot compute.
     """
 
     model: Any
@@ -48,35 +47,37 @@ class ExportedScorer(nn.Module):
         self.model = contract.for_export(model)
         self.longest, self.shortest = int(model.max_seq_length), contract.min_history(model)
         self.any_width = self.longest >= 3
-        self.reads_times, self.reads_request = contract.reads_times(model), contract.reads_request_time(model)
+        self.reads_times, self.reads_request_time = contract.reads_times(model), contract.reads_request_time(model)
         self.by_candidates, self.full_width = contract.scores_candidates(model), contract.needs_full_width(model)
         self.time_field = catalogue.time_field
-        self.times_field = catalogue.time_field + catalogue.config["LIST_SUFFIX"]
+        self.time_list_field = catalogue.time_field + catalogue.config["LIST_SUFFIX"]
         self.origin = float(catalogue.time_origin or 0.0)
-        self.context = contract.context_features(model)
-        names = [*self.context, *contract.user_features(model)]
+        self.context_features = contract.context_features(model)
+        names = [*self.context_features, *contract.user_features(model)]
         self.features = {name: catalogue.field2type[name] for name in names}
-        cut = [name for name in names if name in (catalogue.config["discretization"] or {})]
-        if cut:
-            raise InputError(f"column '{cut[0]}' is discretised, which clients cannot bring; the model cannot be "
-                             f"exported with it.")  # fmt: skip
+        discretised = [name for name in names if name in (catalogue.config["discretization"] or {})]
+        if discretised:
+            raise InputError(
+                f"column '{discretised[0]}' is discretised, which clients cannot compute; the model cannot be exported "
+                f"with it."
+            )
         self.ranges = {name: catalogue.normalised[name] for name in names if name in catalogue.normalised}
 
     def inputs(self) -> dict[str, Any]:
-        """Type and axes of each input, by its name; of `features` for each column."""
+        """Type and axes of each input by name; for `features`, of each column."""
         inputs: dict[str, Any] = {"items": (INTEGER, "BT"), "lengths": (INTEGER, "B")}
         if self.reads_times:
             inputs["times"] = (DOUBLE, "BT")
-        if self.reads_request:
+        if self.reads_request_time:
             inputs["at"] = (DOUBLE, "B")
         if self.features:
-            inputs["features"] = {name: self._column(kind) for name, kind in self.features.items()}
+            inputs["features"] = {name: self._feature_input(kind) for name, kind in self.features.items()}
         if self.by_candidates:
             inputs["candidates"] = (INTEGER, "C")
         return inputs
 
     @staticmethod
-    def _column(kind: FeatureType) -> tuple[torch.dtype, str]:
+    def _feature_input(kind: FeatureType) -> tuple[torch.dtype, str]:
         dtype = DOUBLE if kind == FeatureType.FLOAT else INTEGER
         return dtype, "BS" if kind == FeatureType.TOKEN_SEQ else "B"
 
@@ -89,33 +90,34 @@ class ExportedScorer(nn.Module):
         features: dict[str, Tensor] | None = None,
         candidates: Tensor | None = None,
     ) -> Tensor:
-        """Scores [B, V + 1], of which column 0 means nothing, or [B, C] of the candidates.
+        """Scores of all items [B, V + 1], where column 0 has no meaning; or of the candidates, [B, C].
 
         Args:
-            items: ids, oldest first, then 0: [B, T].
-            lengths: events of each history, [B].
-            times: of these events, seconds since 1970, float64 [B, T].
-            at: of the requests, [B].
-            features: columns of users and requests as their files have them: ids [B] or [B, S], numbers float64 [B].
-            candidates: ids, [C].
+            items: item ids, oldest first, then 0: [B, T].
+            lengths: number of events in each history, [B].
+            times: times of these events, seconds since 1970, float64 [B, T].
+            at: times of the requests, [B].
+            features: features of users and requests with the values of the training files: ids [B] or [B, S], or
+                numbers float64 [B].
+            candidates: item ids, [C].
         """
         model = self.model
         if self.full_width:
             items = F.pad(items, (0, self.longest - items.shape[1]))
         batch = {model.ITEM_SEQ: items, model.ITEM_SEQ_LEN: lengths}
         if times is not None:
-            batch[self.times_field] = times - self.origin
+            batch[self.time_list_field] = times - self.origin
         if at is not None:
             batch[self.time_field] = at - self.origin
-        columns = {name: self._scaled(name, values) for name, values in (features or {}).items()}
-        batch |= {name: columns.pop(name) for name in self.context}
-        prepared = model.prepare(batch, columns) if columns else model.prepare(batch)
+        user_features = {name: self.scale(name, values) for name, values in (features or {}).items()}
+        batch |= {name: user_features.pop(name) for name in self.context_features}
+        prepared = model.prepare(batch, user_features) if user_features else model.prepare(batch)
         if candidates is None:
             return model.score_items(prepared, slice(model.n_items))
         return model.score_candidates(prepared, candidates)
 
-    def _scaled(self, name: str, values: Tensor) -> Tensor:
-        """A column of numbers as RecBole scales it to [0, 1], if it does."""
+    def scale(self, name: str, values: Tensor) -> Tensor:
+        """A feature as the model reads it: numbers are scaled to [0, 1] if they were in training."""
         if not values.is_floating_point():
             return values
         low, high = self.ranges.get(name, (0.0, 1.0))

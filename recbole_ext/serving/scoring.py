@@ -1,71 +1,79 @@
-"""Scores of many items for many users in bounded memory, and the best of them.
+"""Scores of many items for many requests in bounded memory; the best items; vectors whose inner products are scores.
 
-B users of a batch, C candidates, k wanted, V items.
+B requests of a batch, C candidates, V items, H hidden size of the model, D = H, or H + 1 for models with item biases.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import torch
 from recbole.data.interaction import Interaction
 from torch import Tensor
 
-from recbole_ext.model import contract
+from recbole_ext.errors import InputError
+from recbole_ext.model import MODELS, contract
+from recbole_ext.model.registry import name_of
 
-MOST_ROWS = 256
-MOST_ITEMS = 2**16
-BYTES = 16  # of a score, with its copies on the way to the best
+if TYPE_CHECKING:
+    from recbole_ext.serving.histories import Requests
+    from recbole_ext.serving.served_model import ServedModel
+
+MAX_ROWS = 256  # requests of a batch
+MAX_ITEMS = 2**16  # items scored at once
+MAX_PAIRED_ITEMS = 2**12
+BYTES = 16  # memory for one score, including the copies that `topk` needs
 
 
 class FactoredScorer:
-    """For models that score any items from what they prepare of a request (`prepare`, `score_items`).
+    """For models with an item-independent part (`prepare`), from which any items are scored (`score_items`).
 
     Args:
-        model: in evaluation.
+        model: in evaluation mode.
         budget: bytes that the scores of a batch may take.
     """
 
     def __init__(self, model: Any, budget: float):
-        self.model, self.rows = model, MOST_ROWS
-        self.chunk = max(1, min(MOST_ITEMS, int(budget / BYTES / self.rows)))
+        self.model, self.rows = model, MAX_ROWS
+        self.chunk = max(1, min(MAX_ITEMS, int(budget / BYTES / self.rows)))
 
-    def prepare(self, batch: Interaction, given: dict[str, Tensor]) -> Any:
-        """What scores of any items start from."""
-        return self.model.prepare(batch, given) if given else self.model.prepare(batch)
+    def prepare(self, batch: Interaction, user_features: dict[str, Tensor]) -> Any:
+        """The item-independent part of scoring a batch."""
+        return self.model.prepare(batch, user_features) if user_features else self.model.prepare(batch)
 
     def score(self, prepared: Any, items: Tensor | slice) -> Tensor:
-        """Scores of the items for each row, [B, C]."""
+        """Scores of the items for each request, [B, C]."""
         return self.model.score_items(prepared, items)
 
 
 class FullScorer:
-    """For models that score all items or none (`full_sort_predict`): a few rows at a time."""
+    """For models that can only score all items at once (`full_sort_predict`): a few requests at a time."""
 
     def __init__(self, model: Any, budget: float):
-        self.model, self.chunk = model, MOST_ITEMS
-        self.rows = max(1, min(MOST_ROWS, int(budget / BYTES / model.n_items)))
+        self.model, self.chunk = model, MAX_ITEMS
+        self.rows = max(1, min(MAX_ROWS, int(budget / BYTES / model.n_items)))
 
-    def prepare(self, batch: Interaction, given: dict[str, Tensor]) -> Tensor:
+    def prepare(self, batch: Interaction, user_features: dict[str, Tensor]) -> Tensor:
         """All scores, [B, V + 1]."""
         return self.model.full_sort_predict(batch).view(len(batch), -1)
 
     def score(self, prepared: Tensor, items: Tensor | slice) -> Tensor:
-        """Scores of the items for each row, [B, C]."""
+        """Scores of the items for each request, [B, C]."""
         return prepared[:, items]
 
 
 class PairScorer:
-    """For models that score one item per history (`predict`): each row repeated for some items at a time."""
+    """For models that score pairs of history and item (`predict`): one request at a time, repeated for its items."""
 
     def __init__(self, model: Any, budget: float, items: Interaction):
         self.model, self.items, self.rows = model, items, 1
-        self.chunk = max(1, min(2**12, int(budget / (BYTES + 4 * 8 * model.max_seq_length))))
+        self.chunk = max(1, min(MAX_PAIRED_ITEMS, int(budget / (BYTES + 4 * 8 * model.max_seq_length))))
 
-    def prepare(self, batch: Interaction, given: dict[str, Tensor]) -> Interaction:
+    def prepare(self, batch: Interaction, user_features: dict[str, Tensor]) -> Interaction:
         """The batch itself."""
         return batch
 
     def score(self, prepared: Interaction, items: Tensor | slice) -> Tensor:
-        """Scores of the items for each row, [B, C]."""
+        """Scores of the items for each request, [B, C]."""
         rows, candidates = len(prepared), self.items[items.cpu() if isinstance(items, Tensor) else items]
         pairs = prepared.repeat_interleave(len(candidates))
         pairs.update(candidates.repeat(rows).to(pairs[self.model.ITEM_SEQ].device))
@@ -75,11 +83,11 @@ class PairScorer:
 Scorer = FactoredScorer | FullScorer | PairScorer
 
 
-def scorer_of(model: Any, budget: float, items: Interaction) -> Scorer:
-    """The best way that a model offers.
+def make_scorer(model: Any, budget: float, items: Interaction) -> Scorer:
+    """The fastest scorer that a model supports.
 
     Args:
-        model: in evaluation.
+        model: in evaluation mode.
         budget: bytes that the scores of a batch may take.
         items: the features of all items, for models that score pairs.
     """
@@ -90,38 +98,106 @@ def scorer_of(model: Any, budget: float, items: Interaction) -> Scorer:
     return PairScorer(model, budget, items)
 
 
-def best(
-    scorer: Scorer, prepared: Any, candidates: Tensor | slice, k: int, barred: tuple[Tensor, Tensor]
+def refuse_nan(values: np.ndarray, name: str) -> np.ndarray:
+    """The values; `FloatingPointError` if some are not numbers."""
+    if np.isnan(values).any():
+        raise FloatingPointError(f"the model's {name} are not numbers: its training has diverged; train it anew.")
+    return values
+
+
+# -------------------------------------------------------------------- the best items
+
+
+def best_items(
+    scorer: Scorer, prepared: Any, candidates: Tensor | slice, k: int, excluded: tuple[Tensor, Tensor]
 ) -> tuple[Tensor, Tensor]:
-    """The k best candidates of each row, best first, looked for in chunks.
+    """The k best candidates of each request, best first. Candidates are scored in chunks.
 
     Args:
         scorer: how to score.
-        prepared: what it prepared of B rows.
+        prepared: the result of `scorer.prepare` for B requests.
         candidates: ids, ascending [C], or a slice of ids.
-        k: how many; fewer if there are not as many candidates.
-        barred: pairs of row and place among the candidates that must not be chosen, [P] each.
+        k: number of items; all C candidates if there are fewer.
+        excluded: pairs of request and position among the candidates that must not be chosen, [P] each.
 
     Returns:
-        scores and ids, [B, min(k, C)] each; the score of a place that nothing may fill is -inf.
+        scores and ids, [B, min(k, C)] each. The score is -inf where no candidate is left.
     """
     ids = range(candidates.start, candidates.stop) if isinstance(candidates, slice) else candidates
-    found: list[Tensor] = []
+    request, position = excluded
+    best: tuple[Tensor, Tensor] | None = None
     for begin in range(0, len(ids), scorer.chunk):
         end = min(begin + scorer.chunk, len(ids))
         items = slice(ids[begin], ids[end - 1] + 1) if isinstance(ids, range) else ids[begin:end]
         scores = scorer.score(prepared, items).float()
-        inside = (barred[1] >= begin) & (barred[1] < end)
-        scores[barred[0][inside], barred[1][inside] - begin] = -torch.inf
-        values, places = scores.topk(min(k, end - begin), dim=1)
-        found = _merged(found, values, places + begin, k)
-    values, places = found
-    return values, places + ids.start if isinstance(ids, range) else ids[places]
+        in_chunk = (position >= begin) & (position < end)
+        scores[request[in_chunk], position[in_chunk] - begin] = -torch.inf
+        chunk_scores, chunk_positions = scores.topk(min(k, end - begin), dim=1)
+        best = _merge(best, (chunk_scores, chunk_positions + begin), k)
+    assert best is not None, "there is no candidate"
+    scores, positions = best
+    return scores, positions + ids.start if isinstance(ids, range) else ids[positions]
 
 
-def _merged(found: list[Tensor], values: Tensor, places: Tensor, k: int) -> list[Tensor]:
-    if not found:
-        return [values, places]
-    values, places = torch.cat([found[0], values], dim=1), torch.cat([found[1], places], dim=1)
-    values, order = values.topk(min(k, values.shape[1]), dim=1)
-    return [values, places.gather(1, order)]
+def _merge(best: tuple[Tensor, Tensor] | None, chunk: tuple[Tensor, Tensor], k: int) -> tuple[Tensor, Tensor]:
+    """The k best of two pairs of scores and positions."""
+    if best is None:
+        return chunk
+    scores, positions = torch.cat([best[0], chunk[0]], dim=1), torch.cat([best[1], chunk[1]], dim=1)
+    scores, order = scores.topk(min(k, scores.shape[1]), dim=1)
+    return scores, positions.gather(1, order)
+
+
+# -------------------------------------------------------------------- vectors
+
+
+class Vectors(NamedTuple):
+    """Tokens and their vectors, row by row; unpacks as `tokens, vectors = ...`.
+
+    Attributes:
+        tokens: of n items or users, text as in the training files, object [n].
+        vectors: float32 [n, D].
+    """
+
+    tokens: np.ndarray
+    vectors: np.ndarray
+
+
+def item_table(model: Any) -> tuple[Tensor, Tensor | None]:
+    """Item embeddings [V + 1, H] and, if the model has them, item biases [V + 1].
+
+    Raises:
+        InputError: the model's score is not an inner product of a user vector and an item vector.
+    """
+    if not contract.has_item_table(model):
+        names = ", ".join(name for name, model_class in MODELS.items() if contract.has_item_table(model_class))
+        raise InputError(
+            f"{name_of(type(model))} has no user and item vectors whose inner product is its score; models that have "
+            f"them are {names}. Use recommend instead."
+        )
+    return model.item_table()
+
+
+@torch.inference_mode()
+def item_vectors(served: "ServedModel", items: np.ndarray) -> Vectors:
+    """Vectors of the items with these ids, [n]; the last value is the item's bias, if the model has biases."""
+    table, bias = item_table(served.model)
+    ids = torch.from_numpy(items).to(table.device)
+    vectors = table[ids] if bias is None else torch.cat([table[ids], bias[ids].unsqueeze(1)], dim=1)
+    return Vectors(served.items.tokens[items], _to_numpy(vectors))
+
+
+@torch.inference_mode()
+def user_vectors(served: "ServedModel", requests: "Requests") -> Vectors:
+    """Vectors of the users of the requests; the last value is 1 if the model has item biases."""
+    table, bias = item_table(served.model)
+    vectors = np.empty((len(requests), table.shape[1] + (bias is not None)), dtype=np.float32)
+    for begin in range(0, len(requests), served.scorer.rows):
+        rows = slice(begin, min(begin + served.scorer.rows, len(requests)))
+        users = served.prepare(requests, rows)
+        vectors[rows] = _to_numpy(users if bias is None else torch.cat([users, users.new_ones(len(users), 1)], dim=1))
+    return Vectors(requests.users, refuse_nan(vectors, "user vectors"))
+
+
+def _to_numpy(values: Tensor) -> np.ndarray:
+    return values.to("cpu", torch.float32).numpy()

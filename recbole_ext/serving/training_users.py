@@ -1,78 +1,83 @@
-"""Histories of everyone in the data that a model was trained on."""
+"""A request for each user of the data that a model was trained on."""
 
-from dataclasses import replace
 from logging import getLogger
 from typing import Any
 
 import numpy as np
 import torch
 
-from recbole_ext.checkpoint import file as checkpoint
 from recbole_ext.checkpoint.restore import build_config, compare_data, naming_checkpoint, resolve_class
 from recbole_ext.config import Config
 from recbole_ext.data import create_dataset
 from recbole_ext.data.examples import EventLog, Examples, Ranges
 from recbole_ext.errors import InputError
-from recbole_ext.model import contract
 from recbole_ext.serving.histories import Requests
+from recbole_ext.serving.served_model import ServedModel
 from recbole_ext.utils.wording import counted
 
 
-def training_user_requests(path: str, changes: dict[str, Any], context: list[str]) -> Requests:
-    """A request for each user of the training data, just after their last event, validation and test data included.
+def training_user_requests(served: ServedModel, changes: dict[str, Any]) -> Requests:
+    """A request for each user just after the user's last event, including validation and test data.
+
+    N events, n users with a history.
 
     Args:
-        path: of the checkpoint.
-        changes: keys to change, e.g. `data_path` where the data has moved.
-        context: columns that the model takes from a user's last event.
+        served: a model loaded from a checkpoint.
+        changes: config keys to change, e.g. `data_path` if the data has moved.
 
     Raises:
-        InputError: the data is missing or is not what it was, or its files hold histories of their own.
+        InputError: the data is missing or has changed, or its files hold ready-made histories.
     """
-    state = checkpoint.load(path)
-    network_class = resolve_class(state, None, path)
-    with naming_checkpoint(path, changes):
-        config = build_config(Config, state, network_class, changes)
-        dataset = create_dataset(config)
-    compare_data(state, dataset, config["data_path"], path)
-    frame = dataset.inter_feat  # every event, those included that histories and targets leave out
-    users, items = (frame[name].to_numpy() for name in (dataset.uid_field, dataset.iid_field))
-    last = frame.iloc[np.lexsort((frame[dataset.time_field].to_numpy(), users))].groupby(dataset.uid_field).tail(1)
-    last = dataset._dataframe_to_interaction(last[[dataset.uid_field, dataset.time_field, *context]])
+    dataset = _training_data(served, changes)
+    events, user_field = dataset.inter_feat, dataset.uid_field  # all events, also those that no history contains
+    event_user, event_item = (events[name].to_numpy() for name in (user_field, dataset.iid_field))
+    by_user_and_time = np.lexsort((events[dataset.time_field].to_numpy(), event_user))
+    last_events = events.iloc[by_user_and_time].groupby(user_field).tail(1)
+    columns = [user_field, dataset.time_field, *served.reader.context_features]
+    requests = dataset._dataframe_to_interaction(last_events[columns]).interaction
     dataset.build()
-    past = dataset.inter_feat.history
-    if dataset.uid_field not in past.columns:
-        raise InputError("benchmark_filename has histories of its own, of which no user is sure; give --histories.")
-    asked = _requests(dataset, last.interaction, past)
-    ids = asked.examples[dataset.uid_field].numpy()
-    if len(ids) < dataset.user_num - 1:
-        getLogger().warning(
-            f"{counted(dataset.user_num - 1 - len(ids), 'user')} without an event for a history left out."
-        )
-    order = np.argsort(users, kind="stable")
-    order = order[np.isin(users[order], ids)]
-    first = np.searchsorted(users[order], np.append(ids, np.iinfo(np.int64).max))
-    return replace(asked, seen_first=first, seen=items[order])
+    history = dataset.inter_feat.history
+    if user_field not in history.columns:
+        raise InputError("benchmark_filename has ready-made histories, which do not name users; give --histories.")
+
+    examples = _examples(dataset, requests, history, served.reader.min_history)
+    user_id = examples[user_field].numpy()
+    skipped = dataset.user_num - 1 - len(user_id)
+    if skipped:
+        getLogger().warning(f"{counted(skipped, 'user')} without an event for a history left out.")
+    by_user = np.argsort(event_user, kind="stable")
+    by_user = by_user[np.isin(event_user[by_user], user_id)]
+    user_start = np.searchsorted(event_user[by_user], np.append(user_id, np.iinfo(np.int64).max))
+    tokens = np.array([str(token) for token in dataset.field2id_token[user_field][user_id]], dtype=object)
+    return Requests(tokens, examples, {}, user_start, event_item[by_user])
 
 
-def _requests(dataset: Any, last: dict[str, torch.Tensor], past: EventLog) -> Requests:
-    """A request behind the last event of each user; what they have seen is left open.
+def _training_data(served: ServedModel, changes: dict[str, Any]) -> Any:
+    """The data set of the training before it is split."""
+    path = str(served.path)
+    with naming_checkpoint(path, changes):
+        config = build_config(Config, served.checkpoint, resolve_class(served.checkpoint, None, path), changes)
+        dataset = create_dataset(config)
+    compare_data(served.checkpoint, dataset, config["data_path"], path)
+    return dataset
+
+
+def _examples(dataset: Any, requests: dict[str, torch.Tensor], history: EventLog, min_history: int) -> Examples:
+    """One example for each user with enough events.
 
     Args:
-        dataset: what the events are of.
-        last: user, time and context of each user's last event, in the order of users. [n]
-        past: the events that may stand in a history, sorted by user and time.
+        dataset: the data set of the events.
+        requests: user, time and context of each user's last event, in the order of users.
+        history: the events that a history may contain, sorted by user and time.
+        min_history: events that a history must have.
     """
-    config, user, item, time = dataset.config, dataset.uid_field, dataset.iid_field, dataset.time_field
-    ids, owner = last[user].numpy(), past.columns[user].numpy()
-    first, end = np.searchsorted(owner, ids, side="left"), np.searchsorted(owner, ids, side="right")
-    able = end - first >= contract.min_history(config.model_class)
-    ids, first, end = ids[able], first[able], end[able]
-    columns = {name: values[torch.from_numpy(able)] for name, values in last.items()}
-    log = EventLog({name: past.columns[name] for name in (item, time)}, (item, time))
-    ranges = Ranges(np.maximum(first, end - config["MAX_ITEM_LIST_LENGTH"]), end, np.arange(len(ids)))
+    config, item, time = dataset.config, dataset.iid_field, dataset.time_field
+    user_id, event_user = requests[dataset.uid_field].numpy(), history.columns[dataset.uid_field].numpy()
+    start, end = np.searchsorted(event_user, user_id, side="left"), np.searchsorted(event_user, user_id, side="right")
+    enough = end - start >= min_history
+    start, end = start[enough], end[enough]
+    columns = {name: values[torch.from_numpy(enough)] for name, values in requests.items()}
+    events = EventLog({name: history.columns[name] for name in (item, time)}, (item, time))
+    ranges = Ranges(np.maximum(start, end - config["MAX_ITEM_LIST_LENGTH"]), end, np.arange(len(start)))
     names = config["LIST_SUFFIX"], config["ITEM_LIST_LENGTH_FIELD"]
-    examples = Examples(EventLog(columns), log, ranges, *names, config["MAX_ITEM_LIST_LENGTH"])
-    tokens = np.array([str(token) for token in dataset.field2id_token[user][ids]], dtype=object)
-    nothing = np.zeros(0, dtype=np.int64)
-    return Requests(tokens, examples, {}, nothing, nothing)
+    return Examples(EventLog(columns), events, ranges, *names, config["MAX_ITEM_LIST_LENGTH"])

@@ -60,7 +60,7 @@ def explanation(rows: int) -> SimpleNamespace:
 
 def export(path: str, rows: int, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(exporting, "ExportedScorer", lambda *_: torch.nn.Module())
-    for name, value in (("_traced", None), ("_facts", {}), ("_compared", 0.0)):
+    for name, value in (("_trace", None), ("_description", {}), ("_compare", 0.0)):
         patch.setattr(exporting, name, lambda *_, value=value: value)
     patch.setattr(torch.export, "save", lambda program, file, extra_files: file.write(b"x" * rows))
     patch.setattr(torch.export, "load", lambda file: SimpleNamespace(module=lambda: None))

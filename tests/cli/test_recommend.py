@@ -85,7 +85,7 @@ def test_parquet_out(call, model, events):
 
 
 def test_a_line_for_each_user_in_jsonl_and_options(call, model, events, monkeypatch):
-    monkeypatch.setattr("recbole_ext.serving.scoring.MOST_ROWS", 2)  # several blocks
+    monkeypatch.setattr("recbole_ext.serving.scoring.MAX_ROWS", 2)  # several blocks
     write(events, "new.csv")
     Path("items.txt").write_text("i3\n\ni5\ni7\n")
     Path("users.txt").write_text("newu5\nnewu0\nnewu2\n")
@@ -146,7 +146,7 @@ def test_nothing_is_left_of_a_run_that_fails(call, model, events, monkeypatch, t
     path = write(events, "new.csv")
     model()
     Path("recs.csv").write_text("before")
-    monkeypatch.setattr("recbole_ext.serving.scoring.MOST_ROWS", 2)
+    monkeypatch.setattr("recbole_ext.serving.scoring.MAX_ROWS", 2)
     first = Recommender._ranked
     calls = []
 

@@ -26,7 +26,7 @@ def test_click_models_are_trained_loaded_and_resumed(no_waiting, data_path, mode
     assert type(network).__name__ == model
     resumed = run_recbole(config_dict={"epochs": 2}, argv=[], resume=result["checkpoint"])
     assert resumed["config"]["epochs"] == 2
-    with pytest.raises(InputError, match="it has no use for histories"):
+    with pytest.raises(InputError, match="it does not use histories"):
         Recommender.load(result["checkpoint"])
 
 

@@ -447,7 +447,7 @@ def test_wrong_commands_are_one_sentence_and_status_2(call, trained, events):
         ({"report": "why.txt"}, "--report is 'why.txt'; it should be the name of a file that ends in .html"),
         ({"out": "table.html"}, "ends in .csv"), ({"at": "noon"}, "at is 'noon'"),
         ({"exclude_seen": "maybe"}, "--exclude_seen is 'maybe'"), ({"histories": "none.csv"}, "there is no such file"),
-        ({"checkpoint": other}, "is of Pop, which is no sequential model"),
+        ({"checkpoint": other}, "is of Pop, which is not a sequential model"),
     ):  # fmt: skip
         options = {"checkpoint": path, "histories": "new.csv", "user": SHORT, "report": "why.html", **change}
         status, out, err = call(**options)

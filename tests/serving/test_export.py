@@ -105,7 +105,7 @@ def test_features_of_users_and_requests_are_inputs_and_the_file_holds_no_user(as
     assert columns["sex"] == {"dtype": "int64", "shape": ["B"], "type": "token", "tokens": ["[PAD]", "m", "f"]}
     assert columns["age"] == {"dtype": "float64", "shape": ["B"], "type": "float"}
     assert columns["likes"]["shape"] == ["B", 3]
-    batch = exporting._batch(ExportedScorer(recommender.model, recommender.catalogue), recommender, 4, 5, 20,
+    batch = exporting._random_batch(ExportedScorer(recommender.model, recommender.catalogue), recommender, 4, 5, 20,
                              torch.Generator().manual_seed(0))  # fmt: skip
     before = program.module()(**batch)
     rows = {name: values[:0] for name, values in batch.items() if name not in ("features", "candidates")}
@@ -123,7 +123,7 @@ def test_what_clients_cannot_bring_and_what_is_not_ours_is_refused(asked, with_f
         "numerical_features": ["length"],
         "discretization": {"length": {"method": "ED", "bucket": 3}},
     }
-    with pytest.raises(InputError, match="column 'length' is discretised, which clients cannot bring"):
+    with pytest.raises(InputError, match="column 'length' is discretised, which clients cannot compute"):
         asked("BST", data_path=with_features, **cut).export("model.pt2")
     other = asked("SASRec")
     with pytest.raises(InputError, match="SASRec cannot be exported; the models that can are MEANTIME, LightSANs, BST"):

@@ -176,8 +176,7 @@ def test_histories_of_positive_events_only(trained, random_events, write_events,
     caplog.clear()
     recommender.recommend(histories.drop(columns="rating"), users=able, k=1)
     assert (
-        "histories have no label or rating, by which the training told positive events; all of them count"
-        in caplog.text
+        "histories have no label or rating, which marked positive events in training; all events count" in caplog.text
     )
     found = recommender.recommend(histories, k=20, at=at, exclude_seen=False, users=able)
     found = as_rows(found, recommender)
@@ -370,13 +369,13 @@ def test_a_checkpoint_that_cannot_serve_is_refused(trained):
     path, *_ = trained()
     state = checkpoint.load(path)
     checkpoint.save({key: value for key, value in state.items() if key != "data"}, "old.pth")
-    with pytest.raises(InputError, match="old.pth does not say enough of its data to do without; train MEANTIME anew"):
+    with pytest.raises(InputError, match="old.pth does not describe its data; train MEANTIME anew"):
         Recommender.load("old.pth")
     with pytest.raises(InputError, match="there is no checkpoint nowhere.pth"):
         Recommender.load("nowhere.pth")
     with pytest.raises(InputError, match="device is 'tpu', which this machine lacks"):
         Recommender.load(path, "tpu")
-    with pytest.raises(InputError, match="is of Pop, which is no sequential model"):
+    with pytest.raises(InputError, match="is of Pop, which is not a sequential model"):
         Recommender.load(trained("Pop")[0])
 
 
@@ -404,7 +403,7 @@ def test_the_best_of_chunks_are_the_best_of_all(chunk, given):
     scores = table[:, ids].clone()
     scores[barred[0], barred[1]] = -torch.inf
     values, places = scores.topk(4)
-    found, items = scoring.best(scorer, table, candidates, 4, (barred[0], barred[1]))
+    found, items = scoring.best_items(scorer, table, candidates, 4, (barred[0], barred[1]))
     assert torch.equal(found, values)
     assert torch.equal(items, ids[places])
 

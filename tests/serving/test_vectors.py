@@ -36,7 +36,7 @@ def histories(random_events) -> pd.DataFrame:
 @pytest.mark.parametrize(("name", "numbers"), [("MEANTIME", 13), ("LightSANs", 12)])
 @pytest.mark.parametrize("rows", [2, 256])
 def test_inner_products_are_the_scores_of_recommend(recommender, histories, name, numbers, rows, monkeypatch):
-    monkeypatch.setattr("recbole_ext.serving.scoring.MOST_ROWS", rows)
+    monkeypatch.setattr("recbole_ext.serving.scoring.MAX_ROWS", rows)
     recommender, at = recommender(name), 1.7e9
     items, of_items = recommender.item_vectors()
     users, of_users = recommender.user_vectors(histories, at=at)

@@ -1,8 +1,9 @@
-"""Explaining one score: each event left out once, the item's rank, and the attention behind it.
+"""Explain one score: the item's rank, the effect of each past event, and the attention weights.
 
-T events that the model reads, V items.
+T events that the model reads, W slots of a list, V items.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,13 +20,15 @@ from recbole_ext.model import contract
 from recbole_ext.model.contract import AttentionWeights
 from recbole_ext.serving.columns import as_text
 from recbole_ext.serving.explain.explanation import Explanation
-from recbole_ext.serving.histories import Events, Requests
+from recbole_ext.serving.histories import Requests
+from recbole_ext.serving.scoring import refuse_nan
+from recbole_ext.serving.served_model import ServedModel
 from recbole_ext.utils.wording import quoted
 
 
 @torch.no_grad()
 def explain(
-    recommender: Any,
+    served: ServedModel,
     histories: pd.DataFrame | Table,
     user: Any,
     item: Any,
@@ -34,210 +37,266 @@ def explain(
     trained_items_only: bool,
 ) -> Explanation:
     """See `Recommender.explain`."""
-    reader = recommender.reader
-    converted = reader.convert(histories)
-    name = _user(recommender, converted, user)
-    wanted = None if item is None else _item(recommender, item)
-    asked = reader.requests(converted, [name], at)
-    if len(asked.seen) == 0 or int(asked.examples[asked.examples.length_field][0]) == 0:
-        raise InputError(f"user '{name}' has no event before the request that the model reads; nothing can be told.")
+    request = _read_request(served, histories, user, at)
+    ranking = _rank(served, request, item, exclude_seen, trained_items_only)
+    attention = contract.attention_weights(
+        served.model, served.model_input(request.batch()), ranking.item_on(served), request.user_features
+    )
+    length = request.length
+    if attention is not None:  # the model may read fewer events than the list holds
+        length = len(attention.heads[0].weights) - bool(attention.query_slot)
+    events = _event_table(served, request, length)
+    events["effect"] = _effects(served, request, length, ranking.item_on(served))
+    return _explanation(served, request, ranking, events, attention)
 
-    given = {field: values.to(recommender.config["device"]) for field, values in asked.given.items()}
-    batch = asked.examples[0:1].gather()
-    scores = _all_scores(recommender, batch, given)
+
+# -------------------------------------------------------------------- 1. the request
+
+
+@dataclass(frozen=True)
+class _Request:
+    """One request.
+
+    Attributes:
+        user: token.
+        requests: the request alone, as the reader returns it.
+        user_features: on the device of the model, [1, ...] each.
+        length: number of events in the list of the request.
+        time: seconds since the first training event; NaN for histories without times.
+    """
+
+    user: str
+    requests: Requests
+    user_features: dict[str, Tensor]
+    length: int
+    time: float
+
+    def batch(self) -> Interaction:
+        """The gathered request, always a new object: `ServedModel.model_input` adds columns to it."""
+        return self.requests.examples[0:1].gather()
+
+    @property
+    def list_columns(self) -> list[str]:
+        """Columns of the batch that hold lists, [1, W] each."""
+        examples = self.requests.examples
+        return [f"{name}{examples.suffix}" for name in examples.history.lists]
+
+
+def _read_request(served: ServedModel, histories: pd.DataFrame | Table, user: Any, at: Any) -> _Request:
+    if user is None or np.ndim(user) != 0:
+        raise InputError(f"user is {user!r}; it should be one {served.user_field}.")
+    token = str(as_text(values_table([user], "user", ""), "user")[0])
+    events = served.reader.convert(histories)
+    if token not in events.users:
+        raise InputError(
+            f"user '{token}' is not in the histories, which have {len(events.users):,} others; give events of that "
+            f"user."
+        )
+    requests = served.reader.requests(events, [token], at)
+    examples = requests.examples
+    length = int(examples[examples.length_field][0])
+    if len(requests.seen_items) == 0 or length == 0:
+        raise InputError(f"user '{token}' has no event before the request that the model reads; nothing can be told.")
+    user_features = {name: values.to(served.config["device"]) for name, values in requests.user_features.items()}
+    time = float(examples[served.time_field][0]) if served.time_field in examples else np.nan
+    return _Request(token, requests, user_features, length, time)
+
+
+# -------------------------------------------------------------------- 2. the item and its rank
+
+
+@dataclass(frozen=True)
+class _Ranking:
+    """The explained item among the candidates; for `rank`, `candidates` and `not_ranked` see `Explanation`."""
+
+    item: int
+    score: float
+    rank: int | None
+    candidates: int
+    average_score: float
+    not_ranked: str
+
+    def item_on(self, served: ServedModel) -> Tensor:
+        """The item id on the device of the model, [1]."""
+        return torch.tensor([self.item], device=served.config["device"])
+
+
+def _rank(served: ServedModel, request: _Request, item: Any, exclude_seen: bool, trained_items_only: bool) -> _Ranking:
+    item_id = None if item is None else _item_id(served, item)
+    scores = _all_scores(served, request)
     seen, untrained = torch.zeros(2, len(scores), dtype=torch.bool)
     if exclude_seen:
-        seen[torch.from_numpy(asked.seen) - 1] = True
+        seen[torch.from_numpy(request.requests.seen_items) - 1] = True
     if trained_items_only:
-        untrained = ~torch.from_numpy(recommender.trained_items()[1:])
-    barred = seen | untrained
-    if wanted is None:
-        if barred.all():
+        untrained = ~torch.from_numpy(served.trained_items()[1:])
+    excluded = seen | untrained
+    if item_id is None:
+        if excluded.all():
             raise InputError(
-                f"user '{name}' has had every item to choose from; name an item, or set exclude_seen to False."
+                f"user '{request.user}' has had every item to choose from; name an item, or set exclude_seen to False."
             )
-        wanted = int(scores.masked_fill(barred, -torch.inf).argmax()) + 1
-    score = scores[wanted - 1]
-    chosen = torch.tensor([wanted], device=recommender.config["device"])
-    attention = contract.attention_weights(recommender.model, recommender.request(_copied(batch)), chosen, given)
-    kept = int(batch[asked.examples.length_field][0])
-    if attention is not None:
-        kept = len(attention.heads[0].weights) - bool(attention.query_slot)
-    events = _events(recommender, asked, kept)
-    events["effect"] = _effects(recommender, asked, _newest(asked, batch, kept), given, chosen)
-    token, field = str(recommender.items.tokens[wanted]), recommender.item_field
-    time = _request_time(recommender, asked)
-    catalogue = recommender.catalogue
-    tokens = events[field].tolist()
-    layer = 0 if attention is None else attention.heads[-1].layer
-    for head in () if attention is None else attention.heads:
-        if head.layer == layer:
-            events[f"attention_{head.name}"] = head.weights[:kept].double().cpu().numpy()
-    return Explanation(
-        user=name, item=token, item_field=field, time_field=recommender.time_field,
-        model=type(recommender.model).__name__, time=float(_in_unit(time, catalogue)),
-        date=_dates(np.array([time]), catalogue)[0], score=float(score),
-        rank=None if barred[wanted - 1] else 1 + int((scores[~barred] > score).sum()),
-        candidates=int((~barred).sum()), average_score=float(scores[~barred].double().mean()), events=events,
-        attention=_weights(attention, tokens, token, field), layer=layer,
-        interests=_interests(attention, tokens, field), interest_use=_use(attention),
-        item_name=None if recommender.item_names is None else str(recommender.item_names[wanted]),
-        not_ranked="seen" if seen[wanted - 1] else "untrained" if untrained[wanted - 1] else "",
+        item_id = int(scores.masked_fill(excluded, -torch.inf).argmax()) + 1
+    index, candidates = item_id - 1, scores[~excluded]
+    return _Ranking(
+        item_id, float(scores[index]), None if excluded[index] else 1 + int((candidates > scores[index]).sum()),
+        len(candidates), float(candidates.double().mean()),
+        "seen" if seen[index] else "untrained" if untrained[index] else "",
     )  # fmt: skip
 
 
-# -------------------------------------------------------------------- what is asked
-
-
-def _user(recommender: Any, events: Events, user: Any) -> str:
-    if user is None or np.ndim(user) != 0:
-        raise InputError(f"user is {user!r}; it should be one {recommender.user_field}.")
-    name = str(as_text(values_table([user], "user", ""), "user")[0])
-    if name not in events.users:
-        raise InputError(
-            f"user '{name}' is not in the histories, which have {len(events.users):,} others; give events of that user."
-        )
-    return name
-
-
-def _item(recommender: Any, item: Any) -> int:
+def _item_id(served: ServedModel, item: Any) -> int:
     if np.ndim(item) != 0:
-        raise InputError(f"item is {item!r}; it should be one {recommender.item_field}.")
-    name = as_text(values_table([item], "item", ""), "item")
-    number = int(recommender.items.ids(name)[0])
-    if number == 0:
-        named = [] if recommender.item_names is None else (recommender.item_names == name[0]).nonzero()[0]
-        tokens = quoted(recommender.items.tokens[place] for place in named if place)
+        raise InputError(f"item is {item!r}; it should be one {served.item_field}.")
+    token = as_text(values_table([item], "item", ""), "item")
+    item_id = int(served.items.ids(token)[0])
+    if item_id == 0:
+        ids = [] if served.item_names is None else (served.item_names == token[0]).nonzero()[0]
+        tokens = quoted(served.items.tokens[named_id] for named_id in ids if named_id)
         raise InputError(
-            f"item '{name[0]}' is not among the {len(recommender.items.tokens) - 1:,} items that the model knows; "
+            f"item '{token[0]}' is not among the {len(served.items.tokens) - 1:,} items that the model knows; "
             + (f"it is the name of {tokens}, which to give instead." if tokens else "give one that it knows.")
         )
-    return number
+    return item_id
 
 
-# -------------------------------------------------------------------- scores
-
-
-def _copied(batch: Interaction) -> Interaction:
-    return Interaction(dict(batch.interaction))  # a request adds columns to it
-
-
-def _all_scores(recommender: Any, batch: Interaction, given: dict[str, Tensor]) -> Tensor:
-    """Scores [V] of all items for one request, by chunks of items as `recommend` takes them."""
-    scorer, end = recommender.scorer, len(recommender.items.tokens)
-    prepared = scorer.prepare(recommender.request(_copied(batch)), given)
-    starts = range(1, end, scorer.chunk)
-    parts = [scorer.score(prepared, slice(one, min(one + scorer.chunk, end)))[0].float().cpu() for one in starts]
-    scores = torch.cat(parts)
-    if scores.isnan().any():
-        raise FloatingPointError("the model's scores are not numbers: its training has diverged; train it anew.")
+def _all_scores(served: ServedModel, request: _Request) -> Tensor:
+    """Scores [V] of all items, computed in the same chunks of items as by `recommend`."""
+    scorer, end = served.scorer, len(served.items.tokens)
+    prepared = scorer.prepare(served.model_input(request.batch()), request.user_features)
+    chunks = (slice(begin, min(begin + scorer.chunk, end)) for begin in range(1, end, scorer.chunk))
+    scores = torch.cat([scorer.score(prepared, items)[0].float().cpu() for items in chunks])
+    refuse_nan(scores.numpy(), "scores")
     return scores
 
 
-def _newest(asked: Requests, batch: Interaction, kept: int) -> Interaction:
-    """The request with its newest events only."""
-    length = int(batch[asked.examples.length_field][0])
-    keep = torch.arange(batch[f"{asked.examples.history.lists[0]}{asked.examples.suffix}"].shape[1]) + length - kept
-    return _taken(asked, batch, keep.unsqueeze(0), torch.tensor([kept]))
+# -------------------------------------------------------------------- 3. effects of the events
 
 
-def _effects(
-    recommender: Any, asked: Requests, batch: Interaction, given: dict[str, Tensor], item: Tensor
-) -> np.ndarray:
-    """The item's score minus that without each event, [T]."""
-    count = int(batch[asked.examples.length_field][0])
-    if count <= recommender.reader.least:
-        return np.full(count, np.nan)
-    place = torch.arange(batch[f"{asked.examples.history.lists[0]}{asked.examples.suffix}"].shape[1])
-    without = torch.arange(-1, count).unsqueeze(1)  # the first row is whole
-    source = place + ((place >= without) & (without >= 0))
-    every = _taken(asked, batch, source, count - (without >= 0).long().squeeze(1))
-    scorer, found = recommender.scorer, []
-    for begin in range(0, count + 1, scorer.rows):
-        part = every[begin : begin + scorer.rows]
-        prepared = scorer.prepare(
-            recommender.request(part), {name: values.repeat_interleave(len(part), 0) for name, values in given.items()}
-        )
-        found.append(scorer.score(prepared, item)[:, 0].double().cpu())
-    scores = torch.cat(found).numpy()
-    return scores[0] - scores[1:]
+def _effects(served: ServedModel, request: _Request, length: int, item: Tensor) -> np.ndarray:
+    """The item's score minus the score without each of the newest events, [T]; NaN if nothing can be left out."""
+    if length <= served.reader.min_history:
+        return np.full(length, np.nan)
+    slot = torch.arange(request.batch()[request.list_columns[0]].shape[1])
+    first = request.length - length  # older events are not read
+    removed = torch.arange(-1, length).unsqueeze(1)  # the first row keeps all events
+    source = slot + first + ((slot >= removed) & (removed >= 0))
+    requests = _select_slots(request, source, length - (removed >= 0).long().squeeze(1))
+    scorer, scores = served.scorer, []
+    for begin in range(0, length + 1, scorer.rows):
+        batch = requests[begin : begin + scorer.rows]
+        features = {name: values.repeat_interleave(len(batch), 0) for name, values in request.user_features.items()}
+        prepared = scorer.prepare(served.model_input(batch), features)
+        scores.append(scorer.score(prepared, item)[:, 0].double().cpu())
+    all_events, *without_event = torch.cat(scores).numpy()
+    return all_events - np.array(without_event)
 
 
-def _taken(asked: Requests, batch: Interaction, source: Tensor, length: Tensor) -> Interaction:
-    """Copies of a request with other histories: slot j of row r is the batch's slot `source[r, j]`, up to `length`."""
-    columns = {name: values.repeat_interleave(len(source), 0) for name, values in batch.interaction.items()}
-    inside = torch.arange(source.shape[1]) < length.unsqueeze(1)
+def _select_slots(request: _Request, source: Tensor, length: Tensor) -> Interaction:
+    """Copies of the request with other lists.
+
+    Args:
+        source: slot of the request that each slot of the copies is taken from, [copies, W].
+        length: number of events of each copy, [copies].
+    """
+    columns = {name: values.repeat_interleave(len(source), 0) for name, values in request.batch().interaction.items()}
+    is_event = torch.arange(source.shape[1]) < length.unsqueeze(1)
     source = source.clamp(max=source.shape[1] - 1)
-    for name in asked.examples.history.lists:
-        name += asked.examples.suffix
-        columns[name] = columns[name].gather(1, source).masked_fill(~inside, 0)
-    return Interaction({**columns, asked.examples.length_field: length})
+    for name in request.list_columns:
+        columns[name] = columns[name].gather(1, source).masked_fill(~is_event, 0)
+    return Interaction({**columns, request.requests.examples.length_field: length})
 
 
-# -------------------------------------------------------------------- frames
+# -------------------------------------------------------------------- 4. the events
 
 
-def _events(recommender: Any, asked: Requests, kept: int) -> pd.DataFrame:
-    catalogue, ranges, history = recommender.catalogue, asked.examples.ranges, asked.examples.history
-    rows = slice(int(ranges.end[0]) - kept, int(ranges.end[0]))
-    ids = history.columns[recommender.item_field][rows].numpy()
-    times = history.columns.get(recommender.time_field)
+def _event_table(served: ServedModel, request: _Request, length: int) -> pd.DataFrame:
+    """The newest events of the request, oldest first; see `Explanation.events`."""
+    examples = request.requests.examples
+    end = int(examples.ranges.end[0])
+    rows = slice(end - length, end)
+    ids = examples.history.columns[served.item_field][rows].numpy()
+    times = examples.history.columns.get(served.time_field)
     time = np.full(len(ids), np.nan) if times is None else times[rows].numpy()
-    named = recommender.item_names is not None
-    names = {ITEM_NAME: pd.Series(recommender.item_names[ids], dtype=object)} if named else {}
+    names = {}
+    if served.item_names is not None:
+        names = {ITEM_NAME: pd.Series(served.item_names[ids], dtype=object)}
     return pd.DataFrame({
-        recommender.item_field: pd.Series(recommender.items.tokens[ids], dtype=object), **names,
-        recommender.time_field: _in_unit(time, catalogue), "date": _dates(time, catalogue),
-        "seconds_before": _request_time(recommender, asked) - time,
+        served.item_field: pd.Series(served.items.tokens[ids], dtype=object), **names,
+        served.time_field: _in_file_unit(time, served.catalogue), "date": _dates(time, served.catalogue),
+        "seconds_before": request.time - time,
     })  # fmt: skip
 
 
-def _request_time(recommender: Any, asked: Requests) -> float:
-    """Seconds of the one request; NaN where the histories have no times."""
-    if recommender.time_field not in asked.examples:
-        return np.nan
-    return float(asked.examples[recommender.time_field][0])
-
-
-def _in_unit(time: Any, catalogue: Any) -> Any:
-    """Times in the unit of the training's file; numbers or arrays of them."""
+def _in_file_unit(time: Any, catalogue: Any) -> Any:
+    """Times in the unit of the training file; a number or an array."""
     return time / seconds_per_unit(catalogue.config["time_unit"]) + catalogue.first_time
 
 
 def _dates(time: np.ndarray, catalogue: Any) -> pd.DatetimeIndex:
-    """Dates in UTC, to the millisecond; none (NaT) where pandas has none, before 1678 and after 2261."""
+    """Dates in UTC, to the millisecond; NaT before 1678 and after 2261, which pandas cannot represent."""
     milliseconds = np.round((time + (catalogue.time_origin or 0.0)) * 1000)
     return pd.DatetimeIndex(pd.to_datetime(milliseconds, unit="ms", utc=True, errors="coerce"))
 
 
-def _weights(attention: AttentionWeights | None, tokens: list[str], item: str, field: str) -> pd.DataFrame:
-    names = ["layer", "head", "place", "slot", field, "weight"]
-    behind = attention.query_slot if attention else ""
-    last = {"request": "[MASK]", "target": item}.get(behind)
-    slots = [("event", token) for token in tokens] + ([(behind, last)] if behind else [])
+# -------------------------------------------------------------------- 5. the result
+
+
+def _explanation(
+    served: ServedModel,
+    request: _Request,
+    ranking: _Ranking,
+    events: pd.DataFrame,
+    attention: AttentionWeights | None,
+) -> Explanation:
+    item, item_field, catalogue = str(served.items.tokens[ranking.item]), served.item_field, served.catalogue
+    tokens, layer = events[item_field].tolist(), 0
+    if attention is not None:
+        layer = attention.heads[-1].layer
+        for head in attention.heads:
+            if head.layer == layer:
+                events[f"attention_{head.name}"] = head.weights[: len(events)].double().cpu().numpy()
+    return Explanation(
+        user=request.user, item=item, item_field=item_field, time_field=served.time_field,
+        model=type(served.model).__name__, time=float(_in_file_unit(request.time, catalogue)),
+        date=_dates(np.array([request.time]), catalogue)[0], score=ranking.score, rank=ranking.rank,
+        candidates=ranking.candidates, average_score=ranking.average_score, events=events,
+        attention=_attention_table(attention, tokens, item, item_field), layer=layer,
+        interests=_interest_table(attention, tokens, item_field), interest_use=_interest_use_table(attention),
+        item_name=None if served.item_names is None else str(served.item_names[ranking.item]),
+        not_ranked=ranking.not_ranked,
+    )  # fmt: skip
+
+
+def _attention_table(attention: AttentionWeights | None, tokens: list[str], item: str, item_field: str) -> pd.DataFrame:
+    columns = ["layer", "head", "place", "slot", item_field, "weight"]
+    if attention is None:
+        return pd.DataFrame([], columns=columns)
+    slots = [("event", token) for token in tokens]
+    if attention.query_slot:
+        slots.append((attention.query_slot, {"request": "[MASK]", "target": item}[attention.query_slot]))
     rows = [
         (head.layer, head.name, place, slot, token, weight)
-        for head in (attention.heads if attention else ())
+        for head in attention.heads
         for place, ((slot, token), weight) in enumerate(zip(slots, head.weights.double().tolist(), strict=True))
     ]
-    return pd.DataFrame(rows, columns=names)
+    return pd.DataFrame(rows, columns=columns)
 
 
-def _interests(attention: AttentionWeights | None, tokens: list[str], field: str) -> pd.DataFrame:
+def _interest_table(attention: AttentionWeights | None, tokens: list[str], item_field: str) -> pd.DataFrame:
     rows = [
-        (found.layer, interest, place, token, key, value)
-        for found in (attention.interests if attention else ())
-        for interest, weights in enumerate(torch.stack([found.keys, found.values], -1).double().tolist(), 1)
+        (layer.layer, interest, place, token, key, value)
+        for layer in (attention.interests if attention else ())
+        for interest, weights in enumerate(torch.stack([layer.keys, layer.values], -1).double().tolist(), 1)
         for place, (token, (key, value)) in enumerate(zip(tokens, weights, strict=True))
     ]
-    return pd.DataFrame(rows, columns=["layer", "interest", "place", field, "key_weight", "value_weight"])
+    return pd.DataFrame(rows, columns=["layer", "interest", "place", item_field, "key_weight", "value_weight"])
 
 
-def _use(attention: AttentionWeights | None) -> pd.DataFrame:
+def _interest_use_table(attention: AttentionWeights | None) -> pd.DataFrame:
     rows = [
-        (found.layer, head, interest, weight)
-        for found in (attention.interests if attention else ())
-        for head, weights in enumerate(found.use.double().tolist(), 1)
+        (layer.layer, head, interest, weight)
+        for layer in (attention.interests if attention else ())
+        for head, weights in enumerate(layer.use.double().tolist(), 1)
         for interest, weight in enumerate(weights, 1)
     ]
     return pd.DataFrame(rows, columns=["layer", "head", "interest", "weight"])
