@@ -570,5 +570,5 @@ def test_a_page_for_no_file_is_one_sentence(recommender, events, path):
     found = recommender("LightSANs").explain(events, SHORT)
     with pytest.raises(InputError):
         recommender("LightSANs").write_report(found, path)
-    with pytest.raises(InputError, match="explanation is a str; it should be what explain returned"):
+    with pytest.raises(InputError, match="explanation is a str; it should be the result of explain"):
         recommender("LightSANs").write_report("found", "why.html")

@@ -1,6 +1,6 @@
-"""The pictures of an explanation as plotly's plain figures (see `recbole_ext.utils.html`).
+"""Plotly figures of an explanation (see `recbole_ext.utils.html`).
 
-T events, T' = T or T + 1 with the slot behind them.
+T events, T' = T, or T + 1 with the query slot.
 """
 
 from typing import Any
@@ -14,21 +14,21 @@ from recbole_ext.utils.html import Figure, label, layout
 FEW = 24  # events whose names fit at an axis
 STRONGEST = 15
 TICKS = 6  # dates at the axis of many events
-BEHIND = {"request": "the request", "target": "the item itself"}
+QUERY_SLOTS = {"request": "the request", "target": "the item itself"}
 
 
 def day(date: pd.Timestamp) -> str:
-    """A date for people."""
+    """A date in words, e.g. `3 Feb 2020`."""
     return "" if pd.isna(date) else f"{date.day} {date:%b %Y}"
 
 
 def moment(date: pd.Timestamp) -> str:
-    """A date and time for people."""
+    """A date and time in words."""
     return "no date" if pd.isna(date) else f"{day(date)}, {date:%H:%M} UTC"
 
 
 def ago(seconds: float) -> str:
-    """A time span for people, in its largest unit."""
+    """A time span in words, in its largest unit."""
     if pd.isna(seconds):
         return "an unknown time"
     for size, name in ((31557600, "year"), (2629800, "month"), (604800, "week"), (86400, "day"), (3600, "hour"),
@@ -40,45 +40,46 @@ def ago(seconds: float) -> str:
 
 
 def signed(value: float) -> str:
-    """An effect, to three digits."""
+    """An effect with its sign and three digits."""
     return "\N{EN DASH}" if pd.isna(value) else f"{value:+.3g}".replace("-", "\N{MINUS SIGN}")
 
 
-def described(found: Explanation) -> list[str]:
-    """What a pointer shows of each event, [T]."""
-    columns = (found.events[name] for name in (found.item_field, "date", "seconds_before"))
+def described(explanation: Explanation) -> list[str]:
+    """The text shown when the mouse is over an event, [T]."""
+    columns = (explanation.events[name] for name in (explanation.item_field, "date", "seconds_before"))
     return [
         f"<b>{label(title, 80)}</b>{'' if title == token else f' [{label(token, 40)}]'}<br>{moment(date)}<br>"
         f"{ago(seconds)} before the request"
-        for title, token, date, seconds in zip(found.event_titles, *columns, strict=True)
+        for title, token, date, seconds in zip(explanation.event_titles, *columns, strict=True)
     ]
 
 
-def effects(found: Explanation, places: list[int]) -> Figure:
-    """The effect of some events as bars with their names and dates, the first on top."""
-    rows = found.events.iloc[places]
-    titles = found.event_titles
+def effects(explanation: Explanation, positions: list[int]) -> Figure:
+    """Bars with the effects of some events, by position in `events`; the first is on top."""
+    rows = explanation.events.iloc[positions]
+    titles = explanation.event_titles
     names = [
-        f"{label(titles[place], 28)}  <i>{day(date)}</i>" for place, date in zip(places, rows["date"], strict=True)
+        f"{label(titles[position], 28)}  <i>{day(date)}</i>"
+        for position, date in zip(positions, rows["date"], strict=True)
     ]
-    texts = described(found)
+    texts = described(explanation)
     trace = {
-        "type": "bar", "orientation": "h", "x": rows["effect"].tolist(), "y": list(range(len(places))),
+        "type": "bar", "orientation": "h", "x": rows["effect"].tolist(), "y": list(range(len(positions))),
         "marker": {"color": _signs(rows["effect"])}, "text": [signed(value) for value in rows["effect"]],
-        "textposition": "outside", "cliponaxis": False, "customdata": [texts[place] for place in places],
+        "textposition": "outside", "cliponaxis": False, "customdata": [texts[position] for position in positions],
         "hovertemplate": "%{customdata}<br>effect %{text}<extra></extra>",
     }  # fmt: skip
     figure = layout("effect on the score", "", bargap=0.35)
     figure["yaxis"].update(
-        autorange="reversed", tickvals=list(range(len(places))), ticktext=names, showgrid=False, zeroline=False
+        autorange="reversed", tickvals=list(range(len(positions))), ticktext=names, showgrid=False, zeroline=False
     )
     figure["xaxis"].update(_room(rows["effect"]))
-    figure["height"] = 90 + 27 * max(len(places), 2)
+    figure["height"] = 90 + 27 * max(len(positions), 2)
     return {"data": [trace], "layout": figure}
 
 
 def _room(values: pd.Series) -> Figure:
-    """An axis on which the texts beside the bars have room."""
+    """The range of an axis with room for text beside the bars."""
     low, high = min(values.min(), 0.0), max(values.max(), 0.0)
     wide = (high - low) or 1.0
     left = min(low - 0.2 * wide, -0.33 * wide) if low < 0 else 0.0  # names of events stand to the left
@@ -89,38 +90,38 @@ def _signs(values: pd.Series) -> list[str]:
     return ["$accent$" if value >= 0 else "$best$" for value in values]
 
 
-def over_time(found: Explanation) -> Figure:
-    """The effects of all events in their order, with dates at the axis."""
-    effect = found.events["effect"]
+def over_time(explanation: Explanation) -> Figure:
+    """Bars with the effects of all events, oldest first, with dates at the axis."""
+    effect = explanation.events["effect"]
     trace = {
         "type": "bar", "x": list(range(len(effect))), "y": effect.tolist(), "marker": {"color": _signs(effect)},
-        "text": [signed(value) for value in effect], "textposition": "none", "customdata": described(found),
+        "text": [signed(value) for value in effect], "textposition": "none", "customdata": described(explanation),
         "hovertemplate": "%{customdata}<br>effect %{text}<extra></extra>",
     }  # fmt: skip
     figure = layout("events, oldest to newest", "effect on the score", bargap=0.15)
-    figure["xaxis"].update(_dates_at(found), showgrid=False, zeroline=False, ticklabeloverflow="allow")
+    figure["xaxis"].update(_dates_at(explanation), showgrid=False, zeroline=False, ticklabeloverflow="allow")
     figure["height"], figure["margin"] = 320, {**figure["margin"], "r": 60}  # room for the newest date
     return {"data": [trace], "layout": figure}
 
 
-def _dates_at(found: Explanation) -> Figure:
-    """Ticks for places of many events: some of their dates."""
-    count = len(found.events)
-    places = sorted({round(one * (count - 1) / (TICKS - 1)) for one in range(TICKS)})
-    return {"tickvals": places, "ticktext": [day(found.events["date"].iloc[place]) for place in places]}
+def _dates_at(explanation: Explanation) -> Figure:
+    """Ticks for many events: the dates of some of them."""
+    count = len(explanation.events)
+    positions = sorted({round(tick * (count - 1) / (TICKS - 1)) for tick in range(TICKS)})
+    return {"tickvals": positions, "ticktext": [day(date) for date in explanation.events["date"].iloc[positions]]}
 
 
-def _events_at(found: Explanation, behind: str) -> Figure:
-    """Ticks for places of events, and of the slot behind them, if there is one."""
-    if len(found.events) > FEW:
-        ticks = _dates_at(found)
-        if behind:  # the newest date would stand where that slot's name does
+def _events_at(explanation: Explanation, query_slot: str) -> Figure:
+    """Ticks for events and, if there is one, the query slot."""
+    if len(explanation.events) > FEW:
+        ticks = _dates_at(explanation)
+        if query_slot:  # the newest date would overlap with the name of the query slot
             ticks = {name: values[:-1] for name, values in ticks.items()}
     else:
-        names = [label(title, 16) for title in found.event_titles]
+        names = [label(title, 16) for title in explanation.event_titles]
         ticks = {"tickvals": list(range(len(names))), "ticktext": names}
-    if behind:
-        last = ([len(found.events)], [BEHIND[behind]])
+    if query_slot:
+        last = ([len(explanation.events)], [QUERY_SLOTS[query_slot]])
         ticks = {"tickvals": ticks["tickvals"] + last[0], "ticktext": ticks["ticktext"] + last[1]}
     return {**ticks, "tickangle": -40, "showgrid": False, "zeroline": False}
 
@@ -129,25 +130,25 @@ RAMP = [[0, "$page$"], [1, "$high$"]]
 
 
 def _heat(rows: list[list[float]], texts: list[str], names: list[str], what: str, **more: Any) -> Figure:
-    most = max(map(max, rows))
+    maximum = max(map(max, rows))
     return {
         "type": "heatmap", "z": rows, "y": list(range(len(rows))), "x": list(range(len(texts))), "colorscale": RAMP,
-        "zmin": 0, "zmax": most,
+        "zmin": 0, "zmax": maximum,
         "customdata": [texts] * len(rows), "text": [[name] * len(texts) for name in names], "xgap": 1,
         "ygap": 2, "hovertemplate": f"{what}<br>%{{customdata}}<br>weight %{{z:.1%}}<extra></extra>",
         "colorbar": {"title": {"text": "weight"}, "outlinewidth": 0, "thickness": 12,
-                     "tickformat": ".0%" if most > 0.1 else ".1%"}, **more,
+                     "tickformat": ".0%" if maximum > 0.1 else ".1%"}, **more,
     }  # fmt: skip
 
 
-def heads(found: Explanation) -> Figure:
-    """What each head of each layer attends to: [heads, T']."""
-    groups = list(found.attention.groupby(["layer", "head"], sort=False))
-    names = [head_name(layer, name, found.layer) for (layer, name), _ in groups]
-    behind = next((slot for slot in found.attention["slot"] if slot != "event"), "")
-    texts = described(found) + ([f"<b>{BEHIND[behind]}</b>"] if behind else [])
+def heads(explanation: Explanation) -> Figure:
+    """Heat map of the attention weights of all heads, [heads, T']."""
+    groups = list(explanation.attention.groupby(["layer", "head"], sort=False))
+    names = [head_name(layer, name, explanation.layer) for (layer, name), _ in groups]
+    query_slot = next((slot for slot in explanation.attention["slot"] if slot != "event"), "")
+    texts = described(explanation) + ([f"<b>{QUERY_SLOTS[query_slot]}</b>"] if query_slot else [])
     figure = layout("events, oldest to newest", "")
-    figure["xaxis"].update(_events_at(found, behind))
+    figure["xaxis"].update(_events_at(explanation, query_slot))
     figure["yaxis"].update(
         autorange="reversed", tickvals=list(range(len(names))), ticktext=names, showgrid=False, zeroline=False
     )
@@ -163,30 +164,33 @@ def head_name(layer: int, name: str, layers: int) -> str:
     return shown if layers == 1 else f"layer {layer}: {shown}"
 
 
-def interest_shares(found: Explanation) -> pd.DataFrame:
-    """Interests of the last layer, the most used first: `use`, the mean over heads, and `values`, [T] each."""
-    use = found.interest_use[found.interest_use["layer"] == found.layer].groupby("interest")["weight"].mean()
-    own = found.interests[found.interests["layer"] == found.layer]
-    values = own.groupby("interest")["value_weight"].agg(list)
+def interest_shares(explanation: Explanation) -> pd.DataFrame:
+    """Interests of the last layer by descending use: `use`, the mean over heads, and `values`, [T] each."""
+    use, interests = (
+        table[table["layer"] == explanation.layer].groupby("interest")
+        for table in (explanation.interest_use, explanation.interests)
+    )
+    use, values = use["weight"].mean(), interests["value_weight"].agg(list)
     return pd.DataFrame({"use": use, "values": values}).sort_values("use", ascending=False, kind="stable")
 
 
-def interests(found: Explanation) -> Figure:
-    """How much each interest is used, and what of each event it hands on."""
-    shares = interest_shares(found)
+def interests(explanation: Explanation) -> Figure:
+    """Use of each interest, and the weight of each event in its value."""
+    shares = interest_shares(explanation)
     names = [f"interest {number}" for number in shares.index]
     bars = {
         "type": "bar", "orientation": "h", "x": shares["use"].tolist(), "y": list(range(len(names))),
         "marker": {"color": "$accent$"}, "text": names, "textposition": "none",
         "hovertemplate": "%{text}: %{x:.1%} of the query<extra></extra>",
     }  # fmt: skip
-    heat = _heat(shares["values"].tolist(), described(found), names, "%{text}", xaxis="x2")
+    heat = _heat(shares["values"].tolist(), described(explanation), names, "%{text}", xaxis="x2")
     figure = layout("use", "")
     figure["yaxis"].update(
         autorange="reversed", tickvals=list(range(len(names))), ticktext=names, showgrid=False, zeroline=False
     )
     figure["xaxis2"] = {
-        **figure["xaxis"], "title": {"text": "events, oldest to newest"}, "domain": [0.24, 1], **_events_at(found, ""),
+        **figure["xaxis"], "title": {"text": "events, oldest to newest"}, "domain": [0.24, 1],
+        **_events_at(explanation, ""),
     }  # fmt: skip
     figure["xaxis"].update(domain=[0, 0.2], tickformat=".0%", rangemode="tozero", nticks=3)
     figure["height"] = 170 + 26 * len(names)
@@ -196,14 +200,14 @@ def interests(found: Explanation) -> Figure:
 def curves(run: TrainingRun) -> Figure:
     """Training loss and validation score of each epoch, the latter with the best epoch."""
     figure = layout("epoch", "training loss")
-    both = any(score is not None for score in run.valid_score)
+    has_scores = any(score is not None for score in run.valid_score)
     traces = [_curve(run.train_loss, "training loss", "$accent$", "y")]
-    figure["yaxis"].update(domain=[0.56 if both else 0, 1])
-    figure["height"] = 460 if both else 300
-    figure["xaxis"].update(anchor="y2" if both else "y")
+    figure["yaxis"].update(domain=[0.56 if has_scores else 0, 1])
+    figure["height"] = 460 if has_scores else 300
+    figure["xaxis"].update(anchor="y2" if has_scores else "y")
     if len(run.train_loss) < 8:
         figure["xaxis"].update(tick0=1, dtick=1)
-    if both:
+    if has_scores:
         title = {"text": f"{label(run.metric)}<br>validation"}
         figure["yaxis2"] = {**figure["yaxis"], "title": title, "domain": [0, 0.44]}
         traces.append(_curve(run.valid_score, label(run.metric), "$accent$", "y2"))
