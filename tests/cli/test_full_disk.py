@@ -20,6 +20,7 @@ from recbole_ext.cli.files import writer
 from recbole_ext.cli.run import write_json
 from recbole_ext.evaluation.per_user import write_per_user
 from recbole_ext.serving import exporter as exporting
+from recbole_ext.serving.explain.explanation import Explanation
 from recbole_ext.serving.recommender import Recommender
 from recbole_ext.training.logs import raise_errors
 from recbole_ext.tuning.journal import Journal
@@ -69,7 +70,7 @@ def export(path: str, rows: int, patch: pytest.MonkeyPatch) -> None:
 
 def report(path: str, rows: int, patch: pytest.MonkeyPatch) -> None:
     patch.setattr("recbole_ext.serving.explain.page.page", lambda *_: "x" * rows)
-    Recommender.write_report(SimpleNamespace(path=None), None, path)
+    Recommender.write_report(SimpleNamespace(path=None), object.__new__(Explanation), path)
 
 
 FILES = {

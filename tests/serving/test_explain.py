@@ -441,8 +441,8 @@ def test_wrong_commands_are_one_sentence_and_status_2(call, trained, events):
     events.to_csv("new.csv", index=False)
     path, other = trained(epochs=1), trained("Pop", epochs=1)
     for change, sentence in (
-        ({"checkpoint": None}, "--checkpoint is missing"), ({"user": None}, "--user is missing; give it a user"),
-        ({"histories": None}, "--histories is missing"), ({"users": "u1"}, "explain has no option --users"),
+        ({"checkpoint": None}, "required: --checkpoint."), ({"user": None}, "required: --user."),
+        ({"histories": None}, "required: --histories."), ({"users": "u1"}, "explain has no option --users"),
         ({"user": "nobody"}, "user 'nobody' is not in the histories"), ({"item": "i99"}, "item 'i99' is not among"),
         ({"report": "why.txt"}, "--report is 'why.txt'; it should be the name of a file that ends in .html"),
         ({"out": "table.html"}, "ends in .csv"), ({"at": "noon"}, "at is 'noon'"),
@@ -459,7 +459,7 @@ def test_wrong_commands_are_one_sentence_and_status_2(call, trained, events):
 
 def test_help_is_about_the_command(capsys):
     assert main(["explain", "--help"]) == 0
-    assert "--report=FILE.html" in capsys.readouterr().out
+    assert "--report FILE.html" in capsys.readouterr().out
 
 
 # ---------------------------------------------------------------- the page

@@ -124,7 +124,7 @@ def test_an_explanation_ranks_no_such_item_then(trained, events):
     assert plain.candidates - found.candidates == len(recommender.items.tokens) - 1 - len(in_training(events))
     recommender.write_report(found, "why.html")
     with open("why.html", encoding="utf-8") as file:
-        assert "Not ranked: this item has no training event, and" in file.read()
+        assert "Not ranked: this item has no training event; " in file.read()
 
 
 def test_the_commands_have_the_option(trained, events, capsys):
