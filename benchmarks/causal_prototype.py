@@ -26,7 +26,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from recbole_ext import Config
 from recbole_ext.data import create_dataset
 from recbole_ext.model.layers import Dropout
-from recbole_ext.model.meantime.attention import MixedAttention, Temporal
+from recbole_ext.model.meantime.attention import MixedAttention, TemporalContext
 from recbole_ext.model.meantime.kernels import TABULATED, GapTable, SinPhases
 
 DATA = {"beauty": "amazon-beauty", "ml-100k": "ml-100k", "ml-1m": "ml-1m"}
@@ -133,7 +133,7 @@ class PlainAttention(nn.Module):
         self.query, self.key, self.value, self.output = (nn.Linear(o.hidden, o.hidden) for _ in range(4))
         self.heads, self.width, self.sink, self.dropout = o.heads, o.length, o.sink, Dropout(o.dropout)
 
-    def forward(self, rows: Tensor, slots: Tensor, batch: Batch, when: list[Temporal]) -> Tensor:
+    def forward(self, rows: Tensor, slots: Tensor, batch: Batch, when: list[TemporalContext]) -> Tensor:
         packed, found = (self.query(rows), self.key(slots), self.value(slots)), []
         for group in batch.groups:
             q, k, v = (group.pad(part.unflatten(-1, (self.heads, -1))).transpose(1, 2) for part in packed)
@@ -151,7 +151,7 @@ class PlainAttention(nn.Module):
 class KernelAttention(MixedAttention):
     """MEANTIME's attention under a causal mask."""
 
-    def forward(self, rows: Tensor, slots: Tensor, batch: Batch, when: list[Temporal]) -> Tensor:
+    def forward(self, rows: Tensor, slots: Tensor, batch: Batch, when: list[TemporalContext]) -> Tensor:
         packed, found = (self.query(rows) * self.d**-0.5, self.key(slots), self.value(slots)), []
         for group, times in zip(batch.groups, when, strict=True):
             query, key, value = (self._heads(group.pad(part)) for part in packed)
@@ -180,7 +180,7 @@ class Block(nn.Module):
         inner = F.silu(self.gate(x)) * self.inner(x) if self.norm == "ligr" else F.relu(self.inner(x))
         return self.dropout(self.outer(self.dropout(inner)))
 
-    def forward(self, x: Tensor, batch: Batch, when: list[Temporal]) -> Tensor:
+    def forward(self, x: Tensor, batch: Batch, when: list[TemporalContext]) -> Tensor:
         asked = self.norm1(x)
         if self.norm == "sasrec":  # the residual starts from the normed input, and keys and values are not normed
             x = self.norm2(asked + self.attention(asked, x, batch, when))
@@ -220,7 +220,7 @@ class Network(nn.Module):
             elif name.endswith("bias"):
                 nn.init.zeros_(weights)
 
-    def when(self, batch: Batch) -> list[Temporal]:
+    def when(self, batch: Batch) -> list[TemporalContext]:
         """Times for the kernels: keys stand at their event's time, queries at the time that is asked for."""
         places = {"position": (batch.back, batch.back), "day": (self.day(batch.time), self.day(batch.ask))}
         slots, rows = [], []
@@ -234,7 +234,7 @@ class Network(nn.Module):
             sin = (self.sin(ask, torch.float32), self.sin(key, torch.float32)) if self.sin else None
             gaps = self.gaps.locate(ask, key, torch.float32) if self.gaps else None
             side = ([group.pad(part) for part in parts] for parts in (slots, rows))
-            times.append(Temporal(*side, sin, gaps, group.real))
+            times.append(TemporalContext(*side, sin, gaps, group.real))
         return times
 
     def forward(self, batch: Batch) -> Tensor:

@@ -1,7 +1,9 @@
-"""Less work for the same batch: rows of like length together, equal rows once.
+"""Less work for the same result: rows of similar length together, equal rows once.
 
-While torch traces a graph (`torch.export`), which may depend on the shapes of a batch but not on its values, every row
-is a row of its own and uses all slots that there are: the same scores.
+A graph that is traced (`torch.export`) may depend on the shapes of a batch but not on its values. While tracing, every
+row therefore counts as different and as long as the padded lists. The results are the same.
+
+B rows of a batch, T positions of its padded lists.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -9,99 +11,120 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
-# in a part of a batch, on accelerators and on CPUs; a CPU is fastest when a part stays in its cache
-PAIRS_AT_ONCE = (2**24, 2**20)
-SLOTS_AT_ONCE = (2**22, 3 * 2**12)
+# Upper limits for one bucket, on accelerators and on CPUs. CPUs are fastest when a bucket fits into the cache.
+MAX_PAIRS = (2**24, 2**20)
+MAX_POSITIONS = (2**22, 3 * 2**12)
 
 
-def alike(length: Tensor, pairwise: bool = True) -> Iterator[tuple[Tensor, int]]:
-    """Take a batch in parts of rows of like length, so that little is computed for padding and memory is bounded.
+def newest_positions(length: Tensor, limit: int, slots: int, width: int) -> tuple[Tensor, Tensor]:
+    """Where the newest events of right-padded histories are.
 
     Args:
-        length: slots in use, [B].
-        pairwise: whether a row costs by its pairs of slots, or by its slots.
+        length: events of each history, [B].
+        limit: largest number of events to use.
+        slots: T, positions of the result.
+        width: positions of the padded lists.
 
-    Yields:
-        rows of the batch, [b], and the slots that the longest of them uses; longest first. An empty batch is one empty
-        part, so that its result has the right shape.
+    Returns:
+        for each position of the result, its position in the padded list, [B, T]; and which positions hold events,
+        bool [B, T].
     """
-    order = length.argsort(descending=True, stable=True)
-    sizes = length[order].tolist()
-    if not sizes:
-        yield order, 1
-    most = (PAIRS_AT_ONCE if pairwise else SLOTS_AT_ONCE)[length.device.type == "cpu"]
-    begin = 0
-    while begin < len(sizes):
-        count = max(1, most // sizes[begin] ** (2 if pairwise else 1))
-        yield order[begin : begin + count], sizes[begin]
-        begin += count
+    used = length.clamp(max=limit).unsqueeze(1)
+    slot = torch.arange(slots, device=length.device)
+    return (slot + length.unsqueeze(1) - used).clamp(max=width - 1), slot < used
 
 
-def longest(length: Tensor, width: int) -> int:
-    """Slots that the longest row of a batch uses, of the `width` that its lists have; 0 for an empty batch."""
+def used_length(length: Tensor, width: int) -> int:
+    """The largest length in a batch, 0 for an empty batch; `width`, that of the padded lists, while tracing."""
     if torch.compiler.is_compiling():
         return width
     return int(length.max()) if len(length) else 0
 
 
-def in_parts(length: Tensor, compute: Callable[[Tensor, int | None], Tensor], pairwise: bool = True) -> Tensor:
-    """What `compute` gives for each part of a batch, with the rows back in the batch's order: [B, ...].
+def length_buckets(length: Tensor, pairwise: bool = True) -> Iterator[tuple[Tensor, int]]:
+    """Split a batch into buckets of similar length: little is computed for padding, and memory is bounded.
 
     Args:
-        length, pairwise: of `alike`.
-        compute: called with the rows of a part, [b], and its slots, or `None` for all; returns [b, ...].
+        length: positions that each row uses, [B].
+        pairwise: whether the cost of a row grows with pairs of positions, or with positions.
+
+    Yields:
+        row numbers of a bucket, [b], and the length of its longest row; longest bucket first. An empty batch yields one
+        empty bucket, so that its result has the right shape.
+    """
+    order = length.argsort(descending=True, stable=True)
+    lengths = length[order].tolist()
+    if not lengths:
+        yield order, 1
+    limit = (MAX_PAIRS if pairwise else MAX_POSITIONS)[length.device.type == "cpu"]
+    begin = 0
+    while begin < len(lengths):
+        count = max(1, limit // lengths[begin] ** (2 if pairwise else 1))
+        yield order[begin : begin + count], lengths[begin]
+        begin += count
+
+
+def map_length_buckets(
+    length: Tensor, compute: Callable[[Tensor, int | None], Tensor], pairwise: bool = True
+) -> Tensor:
+    """The results of `compute` for each bucket, in the order of the batch: [B, ...].
+
+    Args:
+        length, pairwise: as for `length_buckets`.
+        compute: called with the row numbers of a bucket, [b], and its length, or `None` for all positions; returns
+            [b, ...].
     """
     if torch.compiler.is_compiling():
         return compute(torch.arange(length.shape[0], device=length.device), None)
-    parts = list(alike(length, pairwise))
-    rows = torch.cat([compute(part, slots) for part, slots in parts])
-    return rows[torch.cat([part for part, _ in parts]).argsort()]
+    buckets = list(length_buckets(length, pairwise))
+    results = torch.cat([compute(rows, slots) for rows, slots in buckets])
+    return results[torch.cat([rows for rows, _ in buckets]).argsort()]
 
 
-def distinct(*columns: Tensor) -> tuple[Tensor, Tensor]:
-    """Find runs of equal rows: sampled evaluation asks about one history with a hundred items in a row.
+def unique_consecutive_rows(*columns: Tensor) -> tuple[Tensor, Tensor]:
+    """Find runs of equal rows: sampled evaluation asks for one history with a hundred items in a row.
 
     Args:
-        columns: tensors [B, ...]; rows are equal if they are in all of them.
+        columns: tensors [B, ...]; rows are equal if they are equal in all of them.
 
     Returns:
         the first row of each run, [D], and the run of each row, [B].
     """
     if torch.compiler.is_compiling():
-        every = torch.arange(columns[0].shape[0], device=columns[0].device)
-        return every, every
-    new = torch.zeros(len(columns[0]), dtype=torch.bool, device=columns[0].device)
-    new[:1] = True
+        rows = torch.arange(columns[0].shape[0], device=columns[0].device)
+        return rows, rows
+    starts_run = torch.zeros(len(columns[0]), dtype=torch.bool, device=columns[0].device)
+    starts_run[:1] = True
     for column in columns:
         changed = column[1:] != column[:-1]
-        new[1:] |= changed.flatten(1).any(1) if column.dim() > 1 else changed
-    return new.nonzero().squeeze(1), new.cumsum(0) - 1
+        starts_run[1:] |= changed.flatten(1).any(1) if column.dim() > 1 else changed
+    return starts_run.nonzero().squeeze(1), starts_run.cumsum(0) - 1
 
 
-def groups(keys: Sequence[Tensor], *columns: Tensor) -> tuple[Tensor, Tensor]:
-    """Find equal rows anywhere in a batch: negatives of a training batch repeat the histories of its positives.
+def group_equal_rows(keys: Sequence[Tensor], *columns: Tensor) -> tuple[Tensor, Tensor]:
+    """Group equal rows anywhere in a batch: negatives of a training batch repeat the histories of its positives.
 
-    Groups of very unlike sizes are not worth it: every row is then a group of its own.
+    Groups are padded to the largest. If that would more than double the batch, every row is a group.
 
     Args:
-        keys: numbers [B] that are the same for equal rows, and seldom for others.
-        columns: tensors [B, ...]; rows are equal if they are in all of them.
+        keys: numbers [B] to sort by, equal for equal rows and rarely for others.
+        columns: tensors [B, ...]; rows are equal if they are equal in all of them.
 
     Returns:
-        the rows of each of D groups, [D, C], filled up with its first one; and the place of each row in that, [B],
-        counted along the groups.
+        the row numbers of each of D groups, padded with the group's first row, [D, C]; and the index of each row in
+        the flattened groups, [B].
     """
-    every = torch.arange(len(columns[0]), device=columns[0].device)
-    if not len(every):
-        return every.unsqueeze(1), every
-    order = every
+    rows = torch.arange(len(columns[0]), device=columns[0].device)
+    if not len(rows):
+        return rows.unsqueeze(1), rows
+    order = rows
     for key in reversed(keys):
         order = order[key[order].argsort(stable=True)]
-    first, run = distinct(*(column[order] for column in columns))
-    most = int(run.bincount().max())
-    if most * len(first) > 2 * len(every):
-        return every.unsqueeze(1), every
-    place = run * most + every - first[run]
-    rows = order[first].unsqueeze(1).repeat(1, most)
-    rows.view(-1)[place] = order
-    return rows, torch.empty_like(place).index_copy_(0, order, place)
+    first, run = unique_consecutive_rows(*(column[order] for column in columns))
+    size = int(run.bincount().max())
+    if size * len(first) > 2 * len(rows):
+        return rows.unsqueeze(1), rows
+    index = run * size + rows - first[run]
+    groups = order[first].unsqueeze(1).repeat(1, size)
+    groups.view(-1)[index] = order
+    return groups, torch.empty_like(index).index_copy_(0, order, index)

@@ -8,8 +8,7 @@ import torch
 from recbole.data.interaction import Interaction
 
 from recbole_ext import BST, InputError, create_dataset, data_preparation, get_trainer, run_recbole
-from recbole_ext.model.bst import time_gaps as gaps
-from recbole_ext.model.bst.features import key_of
+from recbole_ext.model.bst.features import HALF_OCTAVES, gap_index, key_of
 from tests.oracles import bst as oracle
 
 DAY = 86400
@@ -86,12 +85,12 @@ def cases(model: BST, batch: Interaction) -> list[oracle.Case]:
     for row in range(len(batch)):
         length = int(batch["item_length"][row])
         others = {name: batch[name][row] for name in model.context_features}
-        users = {name: model.users.of(name)[batch["user_id"][row]] for name in model.users.names}
+        users = {name: model.users.column(name)[batch["user_id"][row]] for name in model.users.names}
         found.append(
             oracle.Case(
                 batch["item_id_list"][row, :length].tolist(), batch["timestamp_list"][row, :length].tolist(),
                 int(batch["item_id"][row]), float(batch["timestamp"][row]),
-                {name: model.items.of(name) for name in model.items.names}, {**users, **others},
+                {name: model.items.column(name) for name in model.items.names}, {**users, **others},
                 model.crosses.pairs,
             )
         )  # fmt: skip
@@ -156,7 +155,7 @@ def test_every_feature_and_every_time_changes_the_score(build):
     assert differs(Interaction({**columns, "length": columns["length"] + 1}))
     for table, ids in ((model.users, columns["user_id"]), (model.items, columns["item_id"])):
         for name in table.names[1 if table is model.items else 0 :]:
-            values = table.of(name)
+            values = table.column(name)
             kept = values.clone()
             if name == "tags":
                 values[ids, 0] = values[ids, 0] % 3 + 1
@@ -187,7 +186,7 @@ def test_columns_that_are_not_named_are_not_read(build):
         ({"context_features": ["length"], "threshold": {"length": 3}, "LABEL_FIELD": "good"}, "names 'length'"),
         ({"cross_features": [["age", "item_id"]]}, "'age:float' is named by cross_features"),
         ({"cross_features": [["tab", "item_id"]], "context_features": []}, "names 'tab', which is no feature"),
-        ({"n_heads": 3}, "a slot has 20 features .4 columns of embedding_size 4.*n_heads 3 does not divide"),
+        ({"n_heads": 3}, "a position has 20 features .4 columns of embedding_size 4.*n_heads 3 does not divide"),
     ],
     ids=repr,
 )  # fmt: skip
@@ -199,8 +198,8 @@ def test_columns_that_cannot_be_features_are_refused(build, keys, sentence):
 @pytest.mark.parametrize(
     ("keys", "sentence"),
     [
-        ({"time_gap": "week"}, "time_gap is 'week'; it should be one of log, day, position, none"),
-        ({"output": "mean"}, "output is 'mean'"), ({"query_time": "now"}, "query_time is 'now'"),
+        ({"time_gap": "week"}, "'time_gap' is 'week'; it should be one of log, day, position, or None"),
+        ({"output": "mean"}, "'output' is 'mean'"), ({"query_time": "now"}, "'query_time' is 'now'"),
         ({"embedding_size": 0}, "embedding_size"),
         ({"cross_features": [["a"]]}, "cross_features' is .*each member a list of 2"),
         ({"mlp_hidden_size": [4, 0.5]}, "mlp_hidden_size"),
@@ -246,7 +245,7 @@ def test_a_number_of_the_context_may_have_been_discretised(build):
 def test_memory_of_wide_sequences_is_bounded_by_parts_of_the_batch(build, monkeypatch):
     model, batch = build()
     right, rows = model.full_sort_predict(batch), []
-    monkeypatch.setattr(model, "_slots", lambda part, slots=model._slots: rows.append(len(part)) or slots(part))
+    monkeypatch.setattr(model, "_history", lambda part, history=model._history: rows.append(len(part)) or history(part))
     model.budget = 3 * 8 * 8 * (model.item_features.numbers + model.blocks[0].heads)  # of 3 histories of 8
     torch.testing.assert_close(model.full_sort_predict(batch), right, rtol=0, atol=1e-9)
     assert max(rows) == 3
@@ -256,7 +255,7 @@ def test_memory_of_wide_sequences_is_bounded_by_parts_of_the_batch(build, monkey
 def test_the_log_names_what_is_read(build, caplog):
     with caplog.at_level("INFO"):
         build()
-    assert "BST reads: slots item_id, brand, price, tags and the time gap (log); MLP target, " in caplog.text
+    assert "BST reads: sequence item_id, brand, price, tags and the time gap (log); MLP target, " in caplog.text
     assert "age, sex, tab, length, sex x brand, tab x item_id; learns label" in caplog.text
 
 
@@ -274,9 +273,9 @@ def test_numbers_are_taken_in_deviations_from_the_mean_of_the_training_data(buil
 
 def test_gaps_are_cut_into_half_octaves():
     time = torch.tensor([[0.0, 1, 2, 3, 7, 3600, 2.0**32, 1e12]], dtype=torch.float64)
-    found = gaps.bucket("log", -time, torch.zeros(1, dtype=torch.float64), torch.tensor([8]))
+    found = gap_index("log", -time, torch.zeros(1, dtype=torch.float64), torch.tensor([8]))
     assert found.tolist() == [[1, 3, 4, 5, 7, 24, 65, 65]]
-    assert gaps.BUCKETS == 66
+    assert HALF_OCTAVES == 66
 
 
 def test_query_time_last_measures_gaps_from_the_last_event(build):
@@ -294,7 +293,7 @@ def test_query_time_last_measures_gaps_from_the_last_event(build):
 def test_equal_histories_of_a_batch_are_encoded_once(build, monkeypatch):
     model, batch = build()
     calls = []
-    monkeypatch.setattr(model, "_slots", lambda part, slots=model._slots: calls.append(len(part)) or slots(part))
+    monkeypatch.setattr(model, "_history", lambda part, h=model._history: calls.append(len(part)) or h(part))
     copies = Interaction({name: torch.cat([values] * 3) for name, values in batch.interaction.items()})
     copies.interaction["item_id"] = torch.arange(len(copies)) % ITEMS + 1  # as positives and negatives of training
     order = torch.randperm(len(copies), generator=torch.Generator().manual_seed(0))

@@ -8,8 +8,8 @@ from recbole.data.interaction import Interaction
 from torch import Tensor, nn
 
 from recbole_ext import LightSANs
+from recbole_ext.model.lightsans.attention import FullAttention
 from recbole_ext.model.lightsans.efficient_attention import LinearAttention, Linformer, Performer, Synthesizer
-from recbole_ext.model.lightsans.item_attention import FullAttention
 from tests.oracles import attentions as oracle
 
 HIDDEN, LENGTH, RANK, ITEMS = 12, 8, 3, 30

@@ -177,7 +177,7 @@ def test_weights_of_recbole_are_for_recbole_compat_alone(build):
     with pytest.raises(RuntimeError, match="recbole_compat"):
         build().load_state_dict(weights)
     for wrong in (None, 3, {}, {"a": 1}, {1: 2}, build().state_dict()):
-        with pytest.raises(InputError, match="from_recbole takes the state_dict of RecBole's LightSANs"):
+        with pytest.raises(InputError, match="from_recbole needs the state_dict of RecBole's LightSANs"):
             from_recbole(wrong)
 
 
@@ -194,14 +194,14 @@ def test_recbole_compat_has_what_is_wrong_there(build):
 @pytest.mark.parametrize(
     ("keys", "match"),
     [
-        ({"k_interests": 0}, "k_interests is 0; it should be a whole number, at least 1"),
-        ({"n_layers": 0}, "n_layers is 0"),
+        ({"k_interests": 0}, "'k_interests' is 0; it should be a whole number"),
+        ({"n_layers": 0}, "'n_layers' is 0"),
         ({"hidden_size": 10, "n_heads": 3}, "hidden_size is 10, which n_heads 3 does not divide"),
-        ({"position": "middle"}, "position is 'middle'; it should be one of decoupled, absolute, relative, none"),
-        ({"attention": "flash"}, "attention is 'flash'; it should be one of low_rank, full, linformer"),
-        ({"hidden_act": "elu"}, "hidden_act is 'elu'; it should be one of gelu"),
-        ({"loss_type": "MSE"}, "loss_type is 'MSE'"),
-        ({"recbole_compat": True, "position": "none"}, "recbole_compat is True with position none"),
+        ({"position": "middle"}, "'position' is 'middle'; it should be one of decoupled, absolute, relative, or None"),
+        ({"attention": "flash"}, "'attention' is 'flash'; it should be one of low_rank, full, linformer"),
+        ({"hidden_act": "elu"}, "'hidden_act' is 'elu'; it should be one of gelu"),
+        ({"loss_type": "MSE"}, "'loss_type' is 'MSE'"),
+        ({"recbole_compat": True, "position": "none"}, "recbole_compat is True with position None"),
     ],
 )
 def test_what_cannot_be_is_refused_before_data_is_read(make_config, keys, match):

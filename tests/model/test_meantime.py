@@ -9,7 +9,7 @@ from torch import Tensor
 
 from recbole_ext import Config, InputError, create_dataset, data_preparation
 from recbole_ext.model import MEANTIME, batching
-from recbole_ext.model.batching import alike, distinct
+from recbole_ext.model.batching import length_buckets, unique_consecutive_rows
 from recbole_ext.model.layers import Dropout
 from tests.oracles.bare import bare_meantime, randomise, sequences
 
@@ -246,13 +246,13 @@ def test_parts_of_a_batch_give_every_row_its_own_scores(monkeypatch):
     batch = {"item_id_list": items, "timestamp_list": time, "item_length": length, "timestamp": time.amax(1) + 60}
     whole = scores(model, Interaction(batch))
     for pairs in (1, 30, 130):
-        monkeypatch.setattr(batching, "PAIRS_AT_ONCE", (pairs, pairs))
+        monkeypatch.setattr(batching, "MAX_PAIRS", (pairs, pairs))
         assert torch.allclose(scores(model, Interaction(batch)), whole, atol=1e-5)
 
 
 def test_rows_are_taken_longest_first_within_the_bound(monkeypatch):
-    monkeypatch.setattr(batching, "PAIRS_AT_ONCE", (50, 50))
-    parts = [(rows.tolist(), slots) for rows, slots in alike(torch.tensor([2, 9, 5, 5, 3, 2]))]
+    monkeypatch.setattr(batching, "MAX_PAIRS", (50, 50))
+    parts = [(rows.tolist(), slots) for rows, slots in length_buckets(torch.tensor([2, 9, 5, 5, 3, 2]))]
     assert parts == [([1], 9), ([2, 3], 5), ([4, 0, 5], 3)]
 
 
@@ -270,7 +270,9 @@ def test_runs_of_equal_rows_are_scored_once(monkeypatch):
 
 
 def test_rows_that_differ_in_one_column_are_distinct():
-    first, run = distinct(torch.tensor([[1, 2], [1, 2], [1, 3], [1, 3]]), torch.tensor([5.0, 5.0, 5.0, 6.0]))
+    first, run = unique_consecutive_rows(
+        torch.tensor([[1, 2], [1, 2], [1, 3], [1, 3]]), torch.tensor([5.0, 5.0, 5.0, 6.0])
+    )
     assert first.tolist() == [0, 2, 3]
     assert run.tolist() == [0, 0, 1, 2]
 
@@ -314,35 +316,38 @@ def test_the_padding_class_adds_to_the_loss():
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ({"absolute_kernels": ["positon"]}, "absolute_kernels names 'positon'"),
-        ({"absolute_kernels": ["sin"]}, "absolute_kernels names 'sin'"),
-        ({"relative_kernels": ["day"]}, "relative_kernels names 'day'"),
+        (
+            {"absolute_kernels": ["positon"]},
+            "'absolute_kernels' is .'positon'.; it should be a list",
+        ),
+        ({"absolute_kernels": ["sin"]}, "'absolute_kernels' is .'sin'."),
+        ({"relative_kernels": ["day"]}, "'relative_kernels' is .'day'."),
         ({"absolute_kernels": [], "relative_kernels": []}, "both empty"),
-        ({"absolute_kernels": ["day", "day"]}, "once"),
-        ({"absolute_kernels": 5}, "absolute_kernels is 5"),
-        ({"relative_kernels": {"sin": 1}}, "relative_kernels is {'sin': 1}"),
-        ({"hidden_size": 0}, "hidden_size is 0"),
-        ({"hidden_size": None}, "hidden_size is None"),
+        ({"absolute_kernels": ["day", "day"]}, "must be distinct"),
+        ({"absolute_kernels": 5}, "'absolute_kernels' is 5"),
+        ({"relative_kernels": {"sin": 1}}, "'relative_kernels' is {'sin': 1}"),
+        ({"hidden_size": 0}, "'hidden_size' is 0"),
+        ({"hidden_size": None}, "'hidden_size' is None"),
         ({"hidden_size": 18}, "hidden_size is 18, which 4 kernels"),
         ({"absolute_kernels": [], "relative_kernels": ["sin"], "hidden_size": 15}, "even"),
         ({"loss_type": "BPR"}, "loss_type is 'BPR'"),
-        ({"query_time": "now"}, "query_time is 'now'"),
-        ({"mask_ratio": 0}, "mask_ratio is 0"),
-        ({"mask_ratio": 1.5}, "mask_ratio is 1.5"),
-        ({"mask_ratio": float("nan")}, "mask_ratio is nan"),
-        ({"kernel_freq": -1}, "kernel_freq is -1"),
-        ({"kernel_time_unit": 1e-300}, "kernel_time_unit is 1e-300"),
-        ({"kernel_time_unit": 1e300}, "kernel_time_unit is 1e"),
-        ({"layer_norm_eps": -1e-5}, "layer_norm_eps is -1e-05"),
-        ({"initializer_range": -0.02}, "initializer_range is -0.02"),
-        ({"kernel_time_unit": 0}, "kernel_time_unit is 0"),
-        ({"kernel_time_unit": "s"}, "kernel_time_unit is 's'"),
-        ({"n_layers": None}, "n_layers is None"),
-        ({"n_layers": 1.5}, "n_layers is 1.5"),
-        ({"n_layers": 0}, "n_layers is 0"),
-        ({"train_window": 0}, "train_window is 0"),
-        ({"inner_size": 0}, "inner_size is 0"),
-        ({"MAX_ITEM_LIST_LENGTH": 1}, "MAX_ITEM_LIST_LENGTH is 1"),
+        ({"query_time": "now"}, "'query_time' is 'now'"),
+        ({"mask_ratio": 0}, "'mask_ratio' is 0"),
+        ({"mask_ratio": 1.5}, "'mask_ratio' is 1.5"),
+        ({"mask_ratio": float("nan")}, "'mask_ratio' is nan"),
+        ({"kernel_freq": -1}, "'kernel_freq' is -1"),
+        ({"kernel_time_unit": 1e-300}, "'kernel_time_unit' is 1e-300"),
+        ({"kernel_time_unit": 1e300}, "'kernel_time_unit' is 1e"),
+        ({"layer_norm_eps": -1e-5}, "'layer_norm_eps' is -1e-05"),
+        ({"initializer_range": -0.02}, "'initializer_range' is -0.02"),
+        ({"kernel_time_unit": 0}, "'kernel_time_unit' is 0"),
+        ({"kernel_time_unit": "s"}, "'kernel_time_unit' is 's'"),
+        ({"n_layers": None}, "'n_layers' is None"),
+        ({"n_layers": 1.5}, "'n_layers' is 1.5"),
+        ({"n_layers": 0}, "'n_layers' is 0"),
+        ({"train_window": 0}, "'train_window' is 0"),
+        ({"inner_size": 0}, "'inner_size' is 0"),
+        ({"MAX_ITEM_LIST_LENGTH": 1}, "'MAX_ITEM_LIST_LENGTH' is 1"),
     ],
     ids=str,
 )

@@ -112,8 +112,8 @@ def test_parts_of_a_batch_give_the_loss_of_the_whole(monkeypatch):
     model, plain = both(["position", "day"], ["sin", "log"])
     items, time, length, real = batch()
     expected = plain.loss(items, time, real, items, real)
-    monkeypatch.setattr(batching, "PAIRS_AT_ONCE", (100, 100))
-    assert len(list(batching.alike(length))) > 3
+    monkeypatch.setattr(batching, "MAX_PAIRS", (100, 100))
+    assert len(list(batching.length_buckets(length))) > 3
     assert apart(model.loss_at(items, time, length, items, real), expected) < 1e-5
 
 

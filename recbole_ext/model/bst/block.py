@@ -1,14 +1,13 @@
-"""BST's transformer block, with a form for many targets on one history (section 2.2).
+"""BST's transformer block (section 2.2), with a fast form for many candidates of one history.
 
-B batch, T slots of a history, C candidates, W features of a slot, n heads, d = W/n.
+B batch, T positions, R query positions, C candidates, W features of a position, n heads, d = W/n.
 """
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from recbole_ext.model.layers import Dropout
-from recbole_ext.model.lightsans.item_attention import join_heads, split_heads
+from recbole_ext.model.layers import Dropout, join_heads, split_heads
 
 
 class TargetBlock(nn.Module):
@@ -17,8 +16,8 @@ class TargetBlock(nn.Module):
     Args:
         width: W.
         heads: n.
-        inner: features inside the feed-forward layer.
-        dropout: on both sublayers.
+        inner: inner features of the feed-forward layer.
+        dropout: probability on both sublayers.
         eps: of the layer norms.
     """
 
@@ -30,41 +29,41 @@ class TargetBlock(nn.Module):
         self.attention_norm, self.feed_forward_norm = nn.LayerNorm(width, eps=eps), nn.LayerNorm(width, eps=eps)
         self.dropout = Dropout(dropout)
 
-    def forward(self, rows: Tensor, slots: Tensor, real: Tensor) -> Tensor:
-        """Rows [B, R, W] attend to slots [B, T, W], of which `real` [B, T] are no padding; [B, R, W]."""
-        parts = (self.query(rows), self.key(slots), self.value(slots))
+    def forward(self, queries: Tensor, x: Tensor, mask: Tensor) -> Tensor:
+        """queries [B, R, W] attend to x [B, T, W]; `mask` [B, T] says what is no padding. Returns [B, R, W]."""
+        parts = (self.query(queries), self.key(x), self.value(x))
         query, key, value = (split_heads(part, self.heads) for part in parts)
-        context = F.scaled_dot_product_attention(query, key, value, attn_mask=real[:, None, None, :])
-        return self._after(rows, join_heads(context))
+        context = F.scaled_dot_product_attention(query, key, value, attn_mask=mask[:, None, None, :])
+        return self._add_and_feed_forward(queries, join_heads(context))
 
-    def _after(self, rows: Tensor, context: Tensor) -> Tensor:
-        x = self.attention_norm(rows + self.dropout(self.output(context)))
+    def _add_and_feed_forward(self, queries: Tensor, context: Tensor) -> Tensor:
+        x = self.attention_norm(queries + self.dropout(self.output(context)))
         inner = self.outer(F.leaky_relu(self.inner(x)))
         return self.feed_forward_norm(x + self.dropout(inner))
 
-    def attention_weights(self, rows: Tensor, slots: Tensor, real: Tensor) -> Tensor:
+    def attention_weights(self, queries: Tensor, x: Tensor, mask: Tensor) -> Tensor:
         """The softmax weights that `forward` uses, [B, n, R, T]."""
-        query, key = split_heads(self.query(rows), self.heads), split_heads(self.key(slots), self.heads)
+        query, key = split_heads(self.query(queries), self.heads), split_heads(self.key(x), self.heads)
         logits = query @ key.transpose(2, 3) * query.shape[-1] ** -0.5
-        return logits.masked_fill(~real[:, None, None, :], -torch.inf).softmax(-1)
+        return logits.masked_fill(~mask[:, None, None, :], -torch.inf).softmax(-1)
 
-    def of_candidates(self, candidates: Tensor, history: Tensor, real: Tensor) -> Tensor:
-        """Each candidate, alone behind a history: [B, C, W].
+    def attend_candidates(self, candidates: Tensor, history: Tensor, mask: Tensor) -> Tensor:
+        """`forward` for each candidate as the last position of a history: [B, C, W].
 
-        A candidate's attention runs over the history, whose keys and values its candidates share, and itself.
+        A candidate attends to the history and to itself. The keys and values of the history are computed once.
 
         Args:
-            candidates: of every history, [C, W], or of each, [B, C, W].
+            candidates: the same for all histories, [C, W], or of each history, [B, C, W].
             history: [B, T, W].
-            real: [B, T].
+            mask: which positions of the history are no padding, bool [B, T].
         """
         n, candidates = self.heads, candidates.unsqueeze(0) if candidates.dim() == 2 else candidates
         parts = (self.query(candidates), self.key(candidates), self.value(candidates))
-        query, own_key, own_value = (split_heads(part, n) for part in parts)  # [B or 1, n, C, d]
+        query, self_key, self_value = (split_heads(part, n) for part in parts)  # [B or 1, n, C, d]
         query = query * query.shape[-1] ** -0.5
         key, value = split_heads(self.key(history), n), split_heads(self.value(history), n)  # [B, n, T, d]
-        logits = (query @ key.transpose(2, 3)).masked_fill(~real[:, None, None, :], -torch.inf)  # [B, n, C, T]
-        own = (query * own_key).sum(-1, keepdim=True).expand(history.shape[0], -1, -1, -1)  # [B, n, C, 1]
-        weights = torch.cat([logits, own], dim=-1).softmax(-1)
-        context = weights[..., :-1] @ value + weights[..., -1:] * own_value
-        return self._after(candidates.expand(history.shape[0], -1, -1), join_heads(context))
+        logits = (query @ key.transpose(2, 3)).masked_fill(~mask[:, None, None, :], -torch.inf)  # [B, n, C, T]
+        self_logits = (query * self_key).sum(-1, keepdim=True).expand(history.shape[0], -1, -1, -1)  # [B, n, C, 1]
+        weights = torch.cat([logits, self_logits], dim=-1).softmax(-1)
+        context = weights[..., :-1] @ value + weights[..., -1:] * self_value
+        return self._add_and_feed_forward(candidates.expand(history.shape[0], -1, -1), join_heads(context))

@@ -1,28 +1,28 @@
-"""Columns of users, items and interactions as vectors. e = embedding_size."""
+"""BST's inputs as vectors: columns of users, items and interactions, and time gaps. e = embedding_size."""
 
 from collections.abc import Mapping, Sequence
 
 import torch
-from recbole.utils import FeatureType
+from recbole.utils import FeatureSource, FeatureType
 from torch import Tensor, nn
 
 from recbole_ext.errors import InputError
 
 
 def key_of(column: str) -> str:
-    """A name that modules and buffers may have, for any name of a column."""
+    """A valid name of a module or buffer for any column name."""
     return "of_" + column.replace("%", "%25").replace(".", "%2E")
 
 
 class Features(nn.Module):
-    """Embeds named columns and concatenates them, e features each.
+    """Embed columns and concatenate them, e features for each column.
 
-    A token has a row of a table (padding a row of zeros), a sequence of tokens the mean of its rows, a number x becomes
-    z a + b with learnt vectors a and b, where z is x in standard deviations from the mean, at most 10.
+    A token is a row of a table (padding is a row of zeros), a sequence of tokens is the mean of its rows, and a number
+    is a `NumericEmbedding`.
 
     Args:
-        dataset: RecBole's, which knows type and size of each column.
-        columns: name of each column, and values from which mean and deviation of a number are taken.
+        dataset: RecBole's, which has type and size of each column.
+        columns: names, and values for the mean and standard deviation of numbers.
         size: e.
 
     Raises:
@@ -38,16 +38,16 @@ class Features(nn.Module):
             if kind in (FeatureType.TOKEN, FeatureType.TOKEN_SEQ):
                 self.embeddings[key_of(name)] = nn.Embedding(dataset.num(name), size, padding_idx=0)
             elif kind == FeatureType.FLOAT:
-                self.embeddings[key_of(name)] = Number(without_bucket(values, 1), size)
+                self.embeddings[key_of(name)] = NumericEmbedding(without_bucket(values, 1), size)
             else:
-                found = "is not loaded" if kind is None else f"is a {kind.value}"
+                problem = "is not loaded" if kind is None else f"is a {kind.value}"
                 raise InputError(
-                    f"column '{name}' {found}; features are token, token_seq and float columns: leave it out of "
+                    f"column '{name}' {problem}; features are token, token_seq and float columns: leave it out of "
                     f"load_col."
                 )
         self.sequences = {name for name in columns if dataset.field2type[name] == FeatureType.TOKEN_SEQ}
         longest = max((values.shape[-1] for name, values in columns.items() if name in self.sequences), default=1)
-        self.numbers = 2 * self.width + longest * size  # at once, for one slot
+        self.numbers = 2 * self.width + longest * size  # numbers in memory for one position
 
     def forward(self, values: Mapping[str, Tensor]) -> Tensor:
         """Columns [...] or, for sequences, [..., S] -> [..., width]."""
@@ -62,15 +62,17 @@ class Features(nn.Module):
 
 
 def without_bucket(values: Tensor, dims: int) -> Tensor:
-    """Numbers [...] of `dims` dimensions, where RecBole's discretisation has put a bucket beside each, [..., 2]."""
+    """Numbers [...] of `dims` dimensions, without the bucket that RecBole's discretisation adds to each, [..., 2]."""
     return values[..., 0] if values.is_floating_point() and values.dim() > dims else values
 
 
-class Number(nn.Linear):
-    """A number in standard deviations from the mean, as z a + b: [...] -> [..., e].
+class NumericEmbedding(nn.Linear):
+    """z a + b of a number, with learnt vectors a and b: [...] -> [..., e].
+
+    z is the distance from the mean in standard deviations, at most 10.
 
     Args:
-        values: from which mean and deviation are taken.
+        values: training values, for mean and standard deviation.
         size: e.
     """
 
@@ -90,11 +92,11 @@ class Number(nn.Linear):
 
 
 class FeatureTable(nn.Module):
-    """What a data set knows of every user or every item, as columns that move and are stored with the model.
+    """The columns of all users or all items, as buffers: they move and are stored with the model.
 
     Args:
         feature: RecBole's table, a row for each id.
-        names: the columns to keep.
+        names: columns to hold.
     """
 
     def __init__(self, feature, names: Sequence[str]):
@@ -104,29 +106,47 @@ class FeatureTable(nn.Module):
             self.register_buffer(key_of(name), without_bucket(feature[name], 1).clone())
 
     def columns(self) -> dict[str, Tensor]:
-        """All values, but those of the padding."""
-        return {name: self.of(name)[1:] for name in self.names}
+        """All columns, without the padding's row."""
+        return {name: self.column(name)[1:] for name in self.names}
 
     def forward(self, ids: Tensor) -> dict[str, Tensor]:
-        """Rows of the given ids, any shape."""
-        return {name: self.of(name)[ids] for name in self.names}
+        """Rows of ids of any shape."""
+        return {name: self.column(name)[ids] for name in self.names}
 
-    def of(self, name: str) -> Tensor:
-        """A column, a row for each id."""
+    def column(self, name: str) -> Tensor:
+        """One column, a row for each id."""
         return getattr(self, key_of(name))
 
 
+def feature_columns(feature, id_field: str) -> list[str]:
+    """Columns of a table of users or items without the ids, sorted: their order in a file may change."""
+    return sorted(name for name in feature if name != id_field)
+
+
+def check_context(names: list[str], config, dataset) -> list[str]:
+    """The names if each is a column of the .inter file that is known before the event; otherwise `InputError`."""
+    taken = {config[f"{key}_FIELD"] for key in ("USER_ID", "ITEM_ID", "TIME", "LABEL", "ITEM_LIST_LENGTH")}
+    taken |= set(config["threshold"] or ()) | {name for name in names if name.endswith(config["LIST_SUFFIX"])}
+    for name in names:
+        if name in taken or dataset.field2source.get(name) != FeatureSource.INTERACTION:
+            raise InputError(
+                f"context_features names '{name}', which is no column of the .inter file that is known before the "
+                f"event; name columns that load_col loads, without ids, time, label and histories."
+            )
+    return list(names)
+
+
 class Crosses(nn.Module):
-    """Pairs of token columns as one: an embedding of each combination, hashed into a table of `buckets` rows.
+    """Embeddings of pairs of token columns, hashed into tables of `buckets` rows.
 
     Args:
-        dataset: RecBole's, which knows the size of each column.
+        dataset: RecBole's, which has type and size of each column.
         pairs: names of two token columns each.
         size: e.
-        buckets: rows of each table; combinations that are more share them.
+        buckets: rows of each table; if there are more combinations, some share a row.
 
     Raises:
-        InputError: a column is no token.
+        InputError: a column is not a token column, or not loaded.
     """
 
     def __init__(self, dataset, pairs: Sequence[Sequence[str]], size: int, buckets: int):
@@ -134,18 +154,54 @@ class Crosses(nn.Module):
         self.pairs, self.width = [tuple(pair) for pair in pairs], len(pairs) * size
         for name in (name for pair in pairs for name in pair):
             if dataset.field2type.get(name) != FeatureType.TOKEN:
-                raise InputError(f"cross_features names '{name}', which is no token column that is loaded.")
+                raise InputError(f"cross_features names '{name}', which is not a loaded token column.")
         self.sizes = [(dataset.num(one), dataset.num(other)) for one, other in self.pairs]
         self.embeddings = nn.ModuleList(nn.Embedding(min(a * b, buckets), size) for a, b in self.sizes)
 
     def forward(self, values: Mapping[str, Tensor]) -> Tensor:
         """Columns of shapes that broadcast, [...] -> [..., width]."""
         parts = []
-        for (one, other), (all_of_one, all_of_other), layer in zip(
-            self.pairs, self.sizes, self.embeddings, strict=True
-        ):
-            place = values[one] * all_of_other + values[other]
-            if all_of_one * all_of_other > layer.num_embeddings:
-                place = place * 2654435761 % 2**32 % layer.num_embeddings  # Knuth's multiplicative hash
-            parts.append(layer(place))
+        for (first, second), (size, other_size), layer in zip(self.pairs, self.sizes, self.embeddings, strict=True):
+            index = values[first] * other_size + values[second]
+            if size * other_size > layer.num_embeddings:
+                index = index * 2654435761 % 2**32 % layer.num_embeddings  # Knuth's multiplicative hash
+            parts.append(layer(index))
         return torch.cat(parts, dim=-1)
+
+
+# -------------------------------------------------------------------- time gaps to the target
+
+HALF_OCTAVES = 66  # of gaps up to 2^32 seconds, and the target
+MAX_DAYS = 366
+
+
+def gap_rows(time_gap: str | None, length: int) -> int:
+    """Rows of the table that `gap_index` needs for histories of at most `length` events."""
+    return {"log": HALF_OCTAVES, "day": MAX_DAYS + 2, "position": length + 1, None: 1}[time_gap]
+
+
+def gap_index(time_gap: str | None, time: Tensor, target: Tensor, length: Tensor) -> Tensor:
+    """The table row of each event's gap to the target (section 2.1: pos(v_i) = t(v_t) - t(v_i)); row 0 is the target's.
+
+    The paper does not say how gaps become rows. `log` uses half octaves, row 1 + floor(2 log2(1 + gap)): one hour
+    differs from two as one week does from two. 64 half octaves reach 136 years. The others are for comparison.
+
+    Args:
+        time_gap: `log`, `day` (whole days, at most a year), `position` (counted back from the target), or `None` (0 for
+            all).
+        time: of the events, seconds [B, T].
+        target: time of the target, seconds [B].
+        length: events of each history, [B].
+
+    Returns:
+        int64 [B, T].
+    """
+    if time_gap is None:
+        return torch.zeros(time.shape, dtype=torch.int64, device=time.device)
+    if time_gap == "position":
+        position = torch.arange(time.shape[1], device=time.device)
+        return (length.unsqueeze(1) - position).clamp(min=1)
+    gap = (target.unsqueeze(1) - time).to(torch.float64).clamp(min=0)
+    if time_gap == "day":
+        return 1 + (gap / 86400).floor().clamp(max=MAX_DAYS).to(torch.int64)
+    return 1 + (2 * torch.log2(1 + gap)).floor().clamp(max=HALF_OCTAVES - 2).to(torch.int64)

@@ -3,46 +3,60 @@
 Qiwei Chen, Huan Zhao, Wei Li, Pipei Huang, Wenwu Ou, DLP-KDD 2019 (arXiv 1905.06874).
 
 How this differs from the paper, where the paper says anything:
-- The user's id is no feature: users who were not trained on are scored as others are.
-- How time gaps become rows of a table is ours (`gaps.py`).
+- The user's id is no feature, so that new users are scored like others.
+- How time gaps become rows of a table is our choice (`features.gap_index`).
 
-B batch, T slots of a history, L slots at most, C candidates, W features of a slot, V items.
+B batch, T positions of a history, L positions at most, C candidates, W features of a position, V items.
 """
 
 import copy
 from logging import getLogger
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from recbole.model.abstract_recommender import SequentialRecommender
-from recbole.utils import FeatureSource, InputType
+from recbole.utils import InputType
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from recbole_ext.errors import InputError
-from recbole_ext.model.batching import SLOTS_AT_ONCE, groups, in_parts, longest
-from recbole_ext.model.bst import time_gaps as gaps
+from recbole_ext.model.batching import (
+    MAX_POSITIONS,
+    group_equal_rows,
+    map_length_buckets,
+    newest_positions,
+    used_length,
+)
 from recbole_ext.model.bst.block import TargetBlock
-from recbole_ext.model.bst.features import Crosses, Features, FeatureTable, key_of, without_bucket
-from recbole_ext.model.bst.options import Options
+from recbole_ext.model.bst.features import (
+    Crosses,
+    Features,
+    FeatureTable,
+    check_context,
+    feature_columns,
+    gap_index,
+    gap_rows,
+    key_of,
+    without_bucket,
+)
+from recbole_ext.model.bst.options import VALIDATORS, BSTOptions
 from recbole_ext.model.contract import AttentionWeights, Head
-from recbole_ext.model.layers import load_item_vectors
-from recbole_ext.model.options import check_times
+from recbole_ext.model.layers import check_times, load_item_vectors
 
 
-class Prepared(NamedTuple):
-    """What of a batch of requests is the same for all items."""
+class EncodedRequests(NamedTuple):
+    """The item-independent part of scoring a batch of requests."""
 
     history: Tensor  # [B, T, W]
-    real: Tensor  # which slots are no padding, [B, T]
-    columns: dict[str, Tensor]  # of users and context, [B, 1]
-    shared: Tensor  # the first layer's bias and its part of users and context, [B, 1, sizes[1]] or [sizes[1]]
+    mask: Tensor  # which positions are no padding, bool [B, T]
+    columns: dict[str, Tensor]  # of users and context, [B, 1, ...]
+    shared: Tensor  # bias and part of users and context in the first MLP layer, [B, 1, sizes[1]] or [sizes[1]]
 
 
 class BST(SequentialRecommender):
-    """A transformer over the history and the target item behind it, then an MLP: the probability of a click.
+    """A transformer over history and target item, then an MLP: the probability of a click.
 
-    Slots are the vectors of an item and its features, and of the time gap to the target, side by side. Interactions
+    A position holds the vectors of an item, its features, and the time gap to the target. Interactions
     need `user_id`, `item_id` and `timestamp` [B], `item_length` [B], `item_id_list` and `timestamp_list` [B, L] (times
     in seconds since the first event of the data, float64), the columns of `context_features`, and `label` to train.
 
@@ -55,55 +69,55 @@ class BST(SequentialRecommender):
     predicts_probabilities = True
     reads_times = True  # and the time of the request, even with query_time: last: histories may be empty
     structural_keys = ("n_heads", "time_gap", "output", "context_features", "cross_features")
-    check_config = Options  # `Config` calls it, so that a contradiction is found before any data is read
+    validators = VALIDATORS
+    check_config = BSTOptions
 
     def __init__(self, config, dataset):
         super().__init__(config, dataset)
-        options = Options(config)
+        options = BSTOptions(config)
         self.LABEL, self.TIME = config["LABEL_FIELD"], config["TIME_FIELD"]
         self.TIME_SEQ = self.TIME + config["LIST_SUFFIX"]
         check_times(dataset, self.TIME_SEQ, "BST")
-        self.gap, self.output, self.query_time = options.gap, config["output"], config["query_time"]
+        self.time_gap, self.output, self.query_time = options.time_gap, options.output, options.query_time
         self.budget = (config["eval_memory_mb"] or 1024) * 2**20
         e = config["embedding_size"]
 
-        self.items = FeatureTable(
-            dataset.get_item_feature(), _columns(dataset.get_item_feature(), self.ITEM_ID, first=True)
-        )
-        self.users = FeatureTable(dataset.get_user_feature(), _columns(dataset.get_user_feature(), self.USER_ID))
+        items, users = dataset.get_item_feature(), dataset.get_user_feature()
+        self.items = FeatureTable(items, [self.ITEM_ID, *feature_columns(items, self.ITEM_ID)])
+        self.users = FeatureTable(users, feature_columns(users, self.USER_ID))
         self.user_features = list(self.users.names)
-        self.context_features = _context(options.context, config, dataset)
+        self.context_features = check_context(options.context_features, config, dataset)
         self.item_features = Features(dataset, self.items.columns(), e)
         context = {name: dataset.inter_feat[name] for name in self.context_features}
         self.other_features = Features(dataset, {**self.users.columns(), **context}, e)
-        self.crosses = Crosses(dataset, options.crosses, e, config["cross_buckets"])
-        known = {*self.items.names, *self.users.names, *self.context_features}
-        for name in (name for pair in options.crosses for name in pair if name not in known):
+        self.crosses = Crosses(dataset, options.cross_features, e, config["cross_buckets"])
+        features = {*self.items.names, *self.user_features, *self.context_features}
+        for name in (name for pair in options.cross_features for name in pair if name not in features):
             raise InputError(
-                f"cross_features names '{name}', which is no feature; they are {', '.join(sorted(known))}."
+                f"cross_features names '{name}', which is no feature; they are {', '.join(sorted(features))}."
             )
-        self.gap_embedding = nn.Embedding(gaps.buckets(self.gap, self.max_seq_length), config["gap_embedding_size"])
+        self.gap_embedding = nn.Embedding(gap_rows(self.time_gap, self.max_seq_length), config["gap_embedding_size"])
 
         width, heads = self.item_features.width + config["gap_embedding_size"], config["n_heads"]
         if width % heads:
             raise InputError(
-                f"a slot has {width} features ({len(self.items.names)} columns of embedding_size {e}, and "
+                f"a position has {width} features ({len(self.items.names)} columns of embedding_size {e}, and "
                 f"gap_embedding_size {config['gap_embedding_size']}), which n_heads {heads} does not divide."
             )
         self.blocks = nn.ModuleList(
             TargetBlock(width, heads, config["inner_size"], config["hidden_dropout_prob"], config["layer_norm_eps"])
             for _ in range(config["n_layers"])
         )
-        taken = width * (self.max_seq_length + 1 if self.output == "flatten" else 1)
-        self.parts = [taken, self.item_features.width, self.other_features.width, self.crosses.width]
-        sizes = [sum(self.parts), *options.layers, 1]
+        sequence_width = width * (self.max_seq_length + 1 if self.output == "flatten" else 1)
+        self.parts = [sequence_width, self.item_features.width, self.other_features.width, self.crosses.width]
+        sizes = [sum(self.parts), *options.mlp_hidden_size, 1]
         self.mlp = nn.ModuleList(nn.Linear(*pair) for pair in zip(sizes, sizes[1:], strict=False))
         self._initialise(config["initializer_range"])
         load_item_vectors(self.item_features.embeddings[key_of(self.ITEM_ID)], "embedding_size", config, dataset)
         getLogger().info(
-            f"BST reads: slots {', '.join(self.items.names)} and the time gap ({self.gap}); MLP {self.output}, "
+            f"BST reads: sequence {', '.join(self.items.names)} and the time gap ({self.time_gap}); MLP {self.output}, "
             f"{', '.join([*self.items.names, *self.users.names, *self.context_features])}"
-            f"{''.join(f', {one} x {other}' for one, other in self.crosses.pairs)}; learns {self.LABEL}"
+            f"{''.join(f', {first} x {second}' for first, second in self.crosses.pairs)}; learns {self.LABEL}"
         )
 
     def _initialise(self, deviation: float) -> None:
@@ -118,40 +132,40 @@ class BST(SequentialRecommender):
 
     # ---------------------------------------------------------------- the sequence
 
-    def _slots(self, interaction) -> tuple[Tensor, Tensor]:
-        """Slots of the histories, [B, T, W], and which are no padding, [B, T]: of longer ones, the newest L."""
+    def _history(self, interaction) -> tuple[Tensor, Tensor]:
+        """The newest L events of each history as vectors, [B, T, W], and which positions are no padding, [B, T]."""
         items, time, length = interaction[self.ITEM_SEQ], interaction[self.TIME_SEQ], interaction[self.ITEM_SEQ_LEN]
-        kept = length.clamp(max=self.max_seq_length)
-        slot = torch.arange(max(longest(kept, items.shape[1]), 1), device=items.device)
-        source = (slot + (length - kept).unsqueeze(1)).clamp(max=items.shape[1] - 1)
-        real = slot < kept.unsqueeze(1)
-        items, time = items.gather(1, source).masked_fill(~real, 0), time.gather(1, source)
+        used, width = length.clamp(max=self.max_seq_length), items.shape[1]
+        index, mask = newest_positions(length, self.max_seq_length, max(used_length(used, width), 1), width)
+        items, time = items.gather(1, index).masked_fill(~mask, 0), time.gather(1, index)
         target = interaction[self.TIME].to(time.dtype)
         if self.query_time == "last":
-            last = time.gather(1, (kept - 1).clamp(min=0).unsqueeze(1)).squeeze(1)
-            target = torch.where(kept > 0, last, target)
-        place = gaps.bucket(self.gap, time.masked_fill(~real, 0), target, kept)
-        return torch.cat([self.item_features(self.items(items)), self.gap_embedding(place)], dim=-1), real
+            last = time.gather(1, (used - 1).clamp(min=0).unsqueeze(1)).squeeze(1)
+            target = torch.where(used > 0, last, target)
+        gap = self.gap_embedding(gap_index(self.time_gap, time.masked_fill(~mask, 0), target, used))
+        return torch.cat([self.item_features(self.items(items)), gap], dim=-1), mask
 
     def _targets(self, vectors: Tensor) -> Tensor:
-        """Slots of targets from their items' vectors, [..., W]: gap 0."""
+        """Targets as positions, [..., W], from the vectors of their items: gap 0."""
         return torch.cat([vectors, self.gap_embedding.weight[0].expand(*vectors.shape[:-1], -1)], dim=-1)
 
-    def _transform(self, target: Tensor, history: Tensor, real: Tensor) -> Tensor:
-        """What the MLP takes of a history [B, T, W] with the target's slot [B, W] behind it: [B, parts[0]]."""
+    def _transform(self, target: Tensor, history: Tensor, mask: Tensor) -> Tensor:
+        """The transformer's output for histories [B, T, W], each followed by a target [B, W]: [B, parts[0]]."""
         x = torch.cat([history, target.unsqueeze(1)], dim=1)
-        real = torch.cat([real, real.new_ones(real.shape[0], 1)], dim=1)
-        *before, final = self.blocks
-        for block in before:
-            x = block(x, x, real)
+        mask = torch.cat([mask, mask.new_ones(mask.shape[0], 1)], dim=1)
+        *blocks, last_block = self.blocks
+        for block in blocks:
+            x = block(x, x, mask)
         if self.output == "target":
-            return final(x[:, -1:], x, real).squeeze(1)
-        x = final(x, x, real) * real.unsqueeze(-1)
-        # the newest item next to the target, whatever the length; L + 1 slots
-        slots, length = x.shape[1] - 1, real[:, :-1].sum(1)
-        slot = torch.arange(self.max_seq_length, device=x.device) - (self.max_seq_length - length.unsqueeze(1))
-        index = slot.clamp(0, slots - 1).unsqueeze(-1).expand(-1, -1, x.shape[-1])
-        aligned = x[:, :-1].gather(1, index) * (slot >= 0).unsqueeze(-1)
+            return last_block(x[:, -1:], x, mask).squeeze(1)
+        return self._flatten(last_block(x, x, mask) * mask.unsqueeze(-1), mask)
+
+    def _flatten(self, x: Tensor, mask: Tensor) -> Tensor:
+        """All L + 1 positions side by side, [B, (L + 1) W], with the newest event next to the target."""
+        width, length = x.shape[1] - 1, mask[:, :-1].sum(1)
+        position = torch.arange(self.max_seq_length, device=x.device) - (self.max_seq_length - length.unsqueeze(1))
+        index = position.clamp(0, width - 1).unsqueeze(-1).expand(-1, -1, x.shape[-1])
+        aligned = x[:, :-1].gather(1, index) * (position >= 0).unsqueeze(-1)
         return torch.cat([aligned, x[:, -1:]], dim=1).flatten(1)
 
     # ---------------------------------------------------------------- one target per history
@@ -160,30 +174,30 @@ class BST(SequentialRecommender):
         """Logits [B] of the interaction's items."""
         values = self._values(interaction)
         vectors = self.item_features(values)
-        attend = self._attend_in_groups if self._together() else self._attend
-        pieces = [attend(self._targets(vectors), interaction), vectors]
+        transform = self._transform_groups if self._shares_history() else self._transform_buckets
+        pieces = [transform(self._targets(vectors), interaction), vectors]
         pieces += [part(values) for part in (self.other_features, self.crosses) if part.width]
         return self._deep(self.mlp[0](torch.cat(pieces, dim=-1)))
 
-    def _attend(self, targets: Tensor, interaction) -> Tensor:
-        """What the MLP takes of each history with its target: [B, parts[0]]."""
+    def _transform_buckets(self, targets: Tensor, interaction) -> Tensor:
+        """`_transform` in buckets of similar length."""
         length = interaction[self.ITEM_SEQ_LEN] + 1
-        return in_parts(
-            length, lambda part, _: self._transform(targets[part], *self._slots(interaction[part])), pairwise=False
+        return map_length_buckets(
+            length, lambda rows, _: self._transform(targets[rows], *self._history(interaction[rows])), pairwise=False
         )
 
-    def _attend_in_groups(self, targets: Tensor, interaction) -> Tensor:
-        """The same, with each history encoded once for all the targets that the batch has for it."""
+    def _transform_groups(self, targets: Tensor, interaction) -> Tensor:
+        """The same, with each history computed once for all its targets in the batch."""
         length, time = interaction[self.ITEM_SEQ_LEN], interaction[self.TIME]
-        past = interaction[self.ITEM_SEQ], interaction[self.TIME_SEQ]
-        rows, place = groups((interaction[self.USER_ID], time), time, length, *past)
-        one = rows[:, 0]
-        output = in_parts(
-            length[one] + 1,
-            lambda part, _: self.blocks[0].of_candidates(targets[rows[part]], *self._slots(interaction[one[part]])),
+        history = interaction[self.ITEM_SEQ], interaction[self.TIME_SEQ]
+        groups, index = group_equal_rows((interaction[self.USER_ID], time), time, length, *history)
+        first, attend = groups[:, 0], self.blocks[0].attend_candidates
+        output = map_length_buckets(
+            length[first] + 1,
+            lambda rows, _: attend(targets[groups[rows]], *self._history(interaction[first[rows]])),
             pairwise=False,
         )
-        return output.flatten(0, 1)[place]
+        return output.flatten(0, 1)[index]
 
     def _values(self, interaction) -> dict[str, Tensor]:
         """Columns [B] of the target, the user and the context."""
@@ -211,53 +225,51 @@ class BST(SequentialRecommender):
     # ---------------------------------------------------------------- all items on each history
 
     def full_sort_predict(self, interaction) -> Tensor:
-        """Probabilities of all items, [B, V + 1]; the column of the padding item means nothing.
+        """Probabilities of all items, [B, V + 1]; ignore column 0, the padding item.
 
         The same as `predict` for each item, in chunks of items that keep to `eval_memory_mb`.
         """
         length = interaction[self.ITEM_SEQ_LEN]
-        slots = max(1, min(self.max_seq_length, longest(length, self.max_seq_length)))
+        slots = max(1, min(self.max_seq_length, used_length(length, self.max_seq_length)))
         rows = max(1, int(self.budget // (8 * slots * (self.item_features.numbers + self.blocks[0].heads))))
-        if not self._together():  # every slot of every pair costs: no padding
+        if not self._shares_history():  # without padding: every position of every pair costs
             rows = 1
-        every = slice(self.n_items)
         starts = range(0, max(1, len(interaction)), rows)  # an empty batch is one empty part
         parts = (interaction[begin : begin + rows] for begin in starts)
-        return torch.cat([self.score_items(self.prepare(part), every) for part in parts])
+        return torch.cat([self.score_items(self.prepare(part), slice(self.n_items)) for part in parts])
 
-    def prepare(self, interaction, user_features: dict[str, Tensor] | None = None) -> Prepared:
-        """What scores of any items start from: the histories, and what the MLP makes of user and context.
+    def prepare(self, interaction, user_features: dict[str, Tensor] | None = None) -> EncodedRequests:
+        """The item-independent part of scores: histories, and the part of user and context in the MLP.
 
         Args:
             interaction: B requests.
-            user_features: of their users, [B] each, in place of those that the data has.
+            user_features: of their users, [B, ...] each; the data set's where missing.
         """
-        history, real = self._slots(interaction)
+        history, mask = self._history(interaction)
         columns = {name: value.unsqueeze(1) for name, value in self._context_of(interaction).items()}
         features = dict(user_features or {})
         if not features.keys() >= set(self.user_features):
             features = {**self.users(interaction[self.USER_ID]), **features}
         columns |= {name: value.unsqueeze(1) for name, value in features.items()}
-        return Prepared(history, real, columns, self._first_of_user(columns))
+        return EncodedRequests(history, mask, columns, self._first_of_user_and_context(columns))
 
-    def score_items(self, prepared: Prepared, items: Tensor | slice) -> Tensor:
-        """Probabilities of some items, ids [C], for each of the requests that were prepared: [B, C]."""
-        history, (rows, slots) = prepared.history, prepared.real.shape
+    def score_items(self, prepared: EncodedRequests, items: Tensor | slice) -> Tensor:
+        """Probabilities of items, ids [C], for each prepared request: [B, C]."""
+        history, (rows, slots) = prepared.history, prepared.mask.shape
         if isinstance(items, slice):
             items = torch.arange(*items.indices(self.n_items), device=history.device)
         scores = torch.empty(rows, len(items), device=history.device, dtype=self.mlp[0].bias.dtype)
-        done = 0
-        for chunk in items.split(self._chunk(rows, slots)):
-            scores[:, done : done + len(chunk)] = self.score_candidates(prepared, chunk)
-            done += len(chunk)
+        chunk = self._chunk(rows, slots)
+        for begin in range(0, len(items), chunk):
+            scores[:, begin : begin + chunk] = self.score_candidates(prepared, items[begin : begin + chunk])
         return scores
 
-    def score_candidates(self, prepared: Prepared, items: Tensor) -> Tensor:
-        """The same for ids [C] in one go: memory grows with B times C."""
-        history, real, columns, shared = prepared
+    def score_candidates(self, prepared: EncodedRequests, items: Tensor) -> Tensor:
+        """The same in one piece: memory grows with B C."""
+        history, mask, columns, shared = prepared
         values = self.items(items)
         vectors = self.item_features(values)
-        output = self._of_candidates(self._targets(vectors), history, real)  # [B, C, parts[0]]
+        output = self._transform_candidates(self._targets(vectors), history, mask)  # [B, C, parts[0]]
         first = self._first(0, output) + self._first(1, vectors) + shared
         if self.crosses.width:
             first = first + self._first(3, self.crosses({**columns, **values}))
@@ -268,12 +280,12 @@ class BST(SequentialRecommender):
         prepared = self.prepare(interaction, user_features)
         target = self._targets(self.item_features(self.items(item)))  # [1, W]
         x = torch.cat([prepared.history, target.unsqueeze(1)], dim=1)
-        real = torch.cat([prepared.real, prepared.real.new_ones(1, 1)], dim=1)
+        mask = torch.cat([prepared.mask, prepared.mask.new_ones(1, 1)], dim=1)
         heads = []
         for layer, block in enumerate(self.blocks, 1):
-            weights = block.attention_weights(x[:, -1:], x, real)[0, :, 0]  # [n, T + 1]
+            weights = block.attention_weights(x[:, -1:], x, mask)[0, :, 0]  # [n, T + 1]
             heads += [Head(layer, f"head_{number}", row) for number, row in enumerate(weights, 1)]
-            x = block(x, x, real)
+            x = block(x, x, mask)
         return AttentionWeights("target", heads)
 
     def for_export(self) -> "BST":
@@ -283,56 +295,36 @@ class BST(SequentialRecommender):
         return lighter
 
     def _chunk(self, rows: int, slots: int) -> int:
-        """Items whose work for a batch of `rows` histories fits the memory budget."""
+        """How many items fit the memory budget for a batch of `rows` histories."""
         block = self.blocks[0]
-        if self._together():
+        if self._shares_history():
             numbers = 3 * block.heads * (slots + 1) + 6 * self.parts[0] + 2 * block.inner.out_features
         else:
             numbers = (slots + 1) * (8 * block.inner.in_features + 2 * block.inner.out_features) + 2 * self.parts[0]
         numbers += 3 * max(layer.out_features for layer in self.mlp) + self.crosses.width + self.item_features.numbers
-        most = SLOTS_AT_ONCE[self.gap_embedding.weight.device.type == "cpu"]
-        most //= 4 if self._together() else slots + 1
-        return max(1, int(min(self.budget // (4 * numbers), most) // max(rows, 1)))
+        limit = MAX_POSITIONS[self.gap_embedding.weight.device.type == "cpu"]
+        limit //= 4 if self._shares_history() else slots + 1
+        return max(1, int(min(self.budget // (4 * numbers), limit) // max(rows, 1)))
 
-    def _together(self) -> bool:
-        """Whether histories stay the same whatever the candidate: a single block, of which the target alone is used."""
+    def _shares_history(self) -> bool:
+        """Whether the history's keys and values do not depend on the target: one block, only the target's output."""
         return len(self.blocks) == 1 and self.output == "target"
 
-    def _of_candidates(self, targets: Tensor, history: Tensor, real: Tensor) -> Tensor:
-        if self._together():
-            return self.blocks[0].of_candidates(targets, history, real)
+    def _transform_candidates(self, targets: Tensor, history: Tensor, mask: Tensor) -> Tensor:
+        """`_transform` for all pairs of targets [C, W] and histories: [B, C, parts[0]]."""
+        if self._shares_history():
+            return self.blocks[0].attend_candidates(targets, history, mask)
         rows, count = history.shape[0], targets.shape[0]
-        each = self._transform(
-            targets.repeat(rows, 1), history.repeat_interleave(count, 0), real.repeat_interleave(count, 0)
+        pairs = self._transform(
+            targets.repeat(rows, 1), history.repeat_interleave(count, 0), mask.repeat_interleave(count, 0)
         )
-        return each.unflatten(0, (rows, count))
+        return pairs.unflatten(0, (rows, count))
 
     def _first(self, part: int, x: Tensor) -> Tensor:
-        """The share of one part of the input in the first layer of the MLP, without the bias."""
+        """One part of the input through the first MLP layer, without the bias."""
         return F.linear(x, self.mlp[0].weight.split(self.parts, dim=1)[part])
 
-    def _first_of_user(self, columns: dict[str, Tensor]) -> Any:
+    def _first_of_user_and_context(self, columns: dict[str, Tensor]) -> Tensor:
         if not self.other_features.width:
             return self.mlp[0].bias
         return self._first(2, self.other_features(columns)) + self.mlp[0].bias
-
-
-def _columns(feature, own: str, first: bool = False) -> list[str]:
-    """Columns of a table of users or items that are features: all but the id, which items alone keep.
-
-    In the order of their names, since that of a file may change.
-    """
-    others = sorted(name for name in feature if name != own)
-    return [own, *others] if first else others
-
-
-def _context(names: list[str], config, dataset) -> list[str]:
-    taken = {config[f"{key}_FIELD"] for key in ("USER_ID", "ITEM_ID", "TIME", "LABEL", "ITEM_LIST_LENGTH")}
-    taken |= set(config["threshold"] or ()) | {name for name in names if name.endswith(config["LIST_SUFFIX"])}
-    for name in names:
-        if name in taken or dataset.field2source.get(name) != FeatureSource.INTERACTION:
-            raise InputError(
-                f"context_features names '{name}', which is no column of the .inter file that is known before the "
-                f"event; name columns that load_col loads, without ids, time, label and histories."
-            )
-    return list(names)

@@ -1,36 +1,37 @@
-"""What BST asks of its keys, before it is built."""
+"""BST's keys: accepted values, and contradictions between keys."""
 
 from typing import Any
 
 from recbole_ext.errors import InputError
-from recbole_ext.model.bst.time_gaps import WAYS
-from recbole_ext.model.options import check_choice, check_whole, or_none
+from recbole_ext.utils.validators import Int, ListOf, OneOf, Optional_, Str, validate_keys
 
-WHOLE = ("embedding_size", "gap_embedding_size", "n_heads", "n_layers", "inner_size", "cross_buckets")
+VALIDATORS = {
+    **dict.fromkeys(
+        ("embedding_size", "gap_embedding_size", "n_heads", "n_layers", "inner_size", "cross_buckets"), Int("[1, inf)")
+    ),
+    "time_gap": Optional_(OneOf("log", "day", "position")), "output": OneOf("target", "flatten"),
+    "query_time": OneOf("target", "last"), "mlp_hidden_size": ListOf(Int("[1, inf)"), may_be_empty=True),
+    "context_features": Optional_(ListOf(Str(), may_be_empty=True)),
+    "cross_features": Optional_(ListOf(ListOf(Str(), count=2), may_be_empty=True)),
+}  # fmt: skip
 
 
-class Options:
-    """BST's keys, checked. Raises `InputError` with the value and the choices."""
+class BSTOptions:
+    """BST's keys, checked.
+
+    Raises:
+        InputError: names the key, its value, and what is expected.
+    """
 
     def __init__(self, config: Any):
-        check_whole(config, WHOLE)
-        self.gap = or_none(config["time_gap"])
-        check_choice("time_gap", self.gap, WAYS)
-        check_choice("output", config["output"], ("target", "flatten"))
-        check_choice("query_time", config["query_time"], ("target", "last"))
-        self.crosses = config["cross_features"] or []
-        if not all(isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in self.crosses):
-            raise InputError(
-                f"cross_features is {self.crosses!r}; it should be a list of pairs, [[age, item_id], ...]."
-            )
-        self.context = config["context_features"] or []
+        values = validate_keys(config, VALIDATORS)
+        self.time_gap, self.output, self.query_time = values["time_gap"], values["output"], values["query_time"]
+        self.cross_features: list[list[str]] = values["cross_features"] or []
+        self.context_features: list[str] = values["context_features"] or []
+        self.mlp_hidden_size: list[int] = values["mlp_hidden_size"]
         if config["loss_type"] is not None:
             raise InputError(f"loss_type is {config['loss_type']!r}; BST has one loss and reads none: leave it out.")
         time = config["TIME_FIELD"]
         for name in (config["unused_col"] or {}).get("inter") or ():
-            if name in (time, time + config["LIST_SUFFIX"], config["LABEL_FIELD"], *self.context):
+            if name in (time, time + config["LIST_SUFFIX"], config["LABEL_FIELD"], *self.context_features):
                 raise InputError(f"unused_col leaves out '{name}', which BST reads; take it out of unused_col.")
-        layers = config["mlp_hidden_size"]
-        if not isinstance(layers, list) or not all(isinstance(size, int) and size > 0 for size in layers):
-            raise InputError(f"mlp_hidden_size is {layers!r}; it should be a list of whole numbers.")
-        self.layers = list(layers)

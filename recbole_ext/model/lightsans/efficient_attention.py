@@ -1,7 +1,7 @@
-"""Other attentions of linear or learnt cost, with which the LightSANs paper compares its own (its efficiency table).
+"""Efficient attentions with which the LightSANs paper compares its own (its efficiency table).
 
-The interface is `attention.py`'s: B batch, R query rows, T slots of a batch, L slots at most, H hidden, n heads,
-d = H/n.
+The interface is that of `attention.py`: B batch, R query positions, T positions of a batch, L positions at most,
+H hidden size, n heads, d = H/n.
 """
 
 import math
@@ -9,12 +9,11 @@ import math
 import torch
 from torch import Tensor, nn
 
-from recbole_ext.model.layers import Dropout
-from recbole_ext.model.lightsans.item_attention import join_heads, split_heads
+from recbole_ext.model.layers import Dropout, join_heads, split_heads
 
 
 class Linformer(nn.Module):
-    """softmax(Q (E K)^T / sqrt d) F V with learnt projections E, F [K, L] of the slots (Wang et al., 2020, eq. 7).
+    """softmax(Q (E K)^T / sqrt d) F V with learnt projections E, F [K, L] of the positions (Wang et al., 2020, eq. 7).
 
     Padding counts as zero keys and values.
 
@@ -34,17 +33,17 @@ class Linformer(nn.Module):
         self.value_slots = nn.Parameter(torch.randn(rank, length) * rank**-0.5)  # F
         self.dropout = Dropout(dropout)
 
-    def forward(self, rows: Tensor, slots: Tensor, real: Tensor, value: nn.Linear) -> Tensor:
-        count, kept = slots.shape[1], real.unsqueeze(-1)
-        keys = self.key_slots[:, :count] @ (self.key(slots) * kept)  # [B, K, H]
-        values = self.value_slots[:, :count] @ (value(slots) * kept)
-        query, keys, values = (split_heads(part, self.heads) for part in (self.query(rows), keys, values))
+    def forward(self, queries: Tensor, x: Tensor, mask: Tensor, value: nn.Linear) -> Tensor:
+        count, kept = x.shape[1], mask.unsqueeze(-1)
+        keys = self.key_slots[:, :count] @ (self.key(x) * kept)  # [B, K, H]
+        values = self.value_slots[:, :count] @ (value(x) * kept)
+        query, keys, values = (split_heads(part, self.heads) for part in (self.query(queries), keys, values))
         logits = query @ keys.transpose(2, 3) * query.shape[-1] ** -0.5
         return join_heads(self.dropout(logits.softmax(-1)) @ values)
 
 
 class KernelAttention(nn.Module):
-    """phi(Q) (phi(K)^T V) / phi(Q) (phi(K)^T 1) with positive features phi, which subclasses give: linear in T."""
+    """phi(Q) (phi(K)^T V) / phi(Q) (phi(K)^T 1) with positive features phi of the subclass: linear in T."""
 
     def __init__(self, hidden: int, heads: int):
         super().__init__()
@@ -54,20 +53,21 @@ class KernelAttention(nn.Module):
     def features(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         """phi of queries [B, n, R, d] and keys [B, n, T, d]: [B, n, R or T, m].
 
-        Factors of a query's features, and those that a feature of all keys and the same of all queries cancel, may go.
+        A common factor of a query's features may be left out, and so may factors of a feature that cancel between keys
+        and queries.
         """
         raise NotImplementedError
 
-    def forward(self, rows: Tensor, slots: Tensor, real: Tensor, value: nn.Linear) -> Tensor:
-        parts = (split_heads(part, self.heads) for part in (self.query(rows), self.key(slots), value(slots)))
-        with torch.autocast(slots.device.type, enabled=False):  # exponentials and long sums
+    def forward(self, queries: Tensor, x: Tensor, mask: Tensor, value: nn.Linear) -> Tensor:
+        parts = (split_heads(part, self.heads) for part in (self.query(queries), self.key(x), value(x)))
+        with torch.autocast(x.device.type, enabled=False):  # exponentials and long sums
             query, key, values = (part.to(torch.promote_types(part.dtype, torch.float32)) for part in parts)
-            kept = real[:, None, :, None]
+            kept = mask[:, None, :, None]
             query, key = self.features(query, torch.where(kept, key, key[:, :, :1]))
             key = key * kept
             total = query @ key.sum(2).unsqueeze(-1)  # [B, n, R, 1]
             context = query @ (key.transpose(2, 3) @ values) / total
-        return join_heads(context).to(slots.dtype)
+        return join_heads(context).to(x.dtype)
 
 
 class LinearAttention(KernelAttention):
@@ -96,15 +96,17 @@ class Performer(KernelAttention):
         super().__init__(hidden, heads)
         d = hidden // heads
         q, r = torch.linalg.qr(torch.randn(math.ceil(features / d), d, d))
-        blocks = q * r.diagonal(dim1=1, dim2=2).sign().unsqueeze(1)  # without its signs, q has favourite directions
+        blocks = q * r.diagonal(dim1=1, dim2=2).sign().unsqueeze(
+            1
+        )  # without these signs, q is not uniformly distributed
         lengths = torch.randn(features, d).norm(dim=1, keepdim=True)
         self.register_buffer("directions", blocks.flatten(0, 1)[:features] * lengths)  # [m, d]
 
     def features(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         query, key = self._exponents(query), self._exponents(key)
-        most = key.detach().amax(-2, keepdim=True)  # each feature's, over the keys: what queries and keys share
-        query = query + most
-        return (query - query.detach().amax(-1, keepdim=True)).exp(), (key - most).exp()
+        largest = key.detach().amax(-2, keepdim=True)  # of each feature, over the keys; cancels
+        query = query + largest
+        return (query - query.detach().amax(-1, keepdim=True)).exp(), (key - largest).exp()
 
     def _exponents(self, x: Tensor) -> Tensor:
         x = x * x.shape[-1] ** -0.25
@@ -112,7 +114,7 @@ class Performer(KernelAttention):
 
 
 class Synthesizer(nn.Module):
-    """Attention weights from each row alone: softmax(relu(X W_1) W_2) V, W_2 [d, L] (dense; Tay et al., 2021, eq. 1).
+    """Attention weights from each query alone: softmax(relu(X W_1) W_2) V, W_2 [d, L] (dense; Tay et al., 2021, eq. 1).
 
     Args:
         hidden: H.
@@ -129,9 +131,9 @@ class Synthesizer(nn.Module):
         self.bias = nn.Parameter(torch.zeros(heads, 1, length))
         self.dropout = Dropout(dropout)
 
-    def forward(self, rows: Tensor, slots: Tensor, real: Tensor, value: nn.Linear) -> Tensor:
-        count = slots.shape[1]
-        inner = split_heads(torch.relu(self.inner(rows)), self.heads)
+    def forward(self, queries: Tensor, x: Tensor, mask: Tensor, value: nn.Linear) -> Tensor:
+        count = x.shape[1]
+        inner = split_heads(torch.relu(self.inner(queries)), self.heads)
         logits = inner @ self.slots[..., :count] + self.bias[..., :count]  # [B, n, R, T]
-        attention = logits.masked_fill(~real[:, None, None, :], -torch.inf).softmax(-1)
-        return join_heads(self.dropout(attention) @ split_heads(value(slots), self.heads))
+        attention = logits.masked_fill(~mask[:, None, None, :], -torch.inf).softmax(-1)
+        return join_heads(self.dropout(attention) @ split_heads(value(x), self.heads))

@@ -5,27 +5,40 @@ Xinyan Fan, Zheng Liu, Jianxun Lian, Wayne Xin Zhao, Xing Xie, Ji-Rong Wen, SIGI
 How this differs from the paper:
 - The position embeddings pass a layer norm before they are projected, as in the authors' code.
 - The softmax of the loss runs over the items; the authors' code counts the padding id as one more class.
-- `position: relative` and `attention: full | linformer | performer | linear | synthesizer` take the place of one part
-  each: ablations and the models it is compared with.
+- `position: relative` and `attention: full | linformer | performer | linear | synthesizer` replace one part each:
+  ablations and the attentions it is compared with.
 
-How it differs from RecBole 1.2.1's class: see `lightsans_recbole.py`, and `recbole_compat: True` to have that one.
+How this differs from RecBole 1.2.1's class: see `recbole_compat.py`; `recbole_compat: True` computes what that does.
 
-B batch, T slots of a batch (longest history), L slots at most, H hidden, V items.
+B batch, T positions of a batch (longest history), L positions at most, H hidden size, C candidates, V items.
 """
+
+from typing import Any
 
 import torch
 from recbole.model.abstract_recommender import SequentialRecommender
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from recbole_ext.model.batching import distinct, in_parts
-from recbole_ext.model.contract import AttentionWeights
-from recbole_ext.model.layers import Dropout, cross_entropy_over_items, load_item_vectors, take
-from recbole_ext.model.lightsans import efficient_attention, explain
-from recbole_ext.model.lightsans import item_attention as attention
-from recbole_ext.model.lightsans.block import Attention, Block
-from recbole_ext.model.lightsans.options import Options
-from recbole_ext.model.lightsans.position_attention import DecoupledPositions, RelativePositions
+from recbole_ext.model.batching import map_length_buckets, newest_positions, unique_consecutive_rows
+from recbole_ext.model.contract import AttentionWeights, Head, Interests
+from recbole_ext.model.layers import (
+    Dropout,
+    cross_entropy_over_items,
+    gather_positions,
+    load_item_vectors,
+    recorded_inputs,
+)
+from recbole_ext.model.lightsans import efficient_attention
+from recbole_ext.model.lightsans.attention import (
+    Attention,
+    Block,
+    DecoupledPositions,
+    FullAttention,
+    LowRankAttention,
+    RelativePositions,
+)
+from recbole_ext.model.lightsans.options import VALIDATORS, LightSANsOptions
 from recbole_ext.model.lightsans.recbole_compat import RecBoleAttention
 
 
@@ -40,13 +53,14 @@ class LightSANs(SequentialRecommender):
 
     reads_times = False  # the order of events is enough
     structural_keys = ("n_heads", "attention", "position", "hidden_act", "recbole_compat")
-    check_config = Options  # `Config` calls it, so that a contradiction is found before any data is read
+    validators = VALIDATORS
+    check_config = LightSANsOptions
 
     def __init__(self, config, dataset):
         super().__init__(config, dataset)
-        options = Options(config)
-        self.compat, self.loss_type = options.compat, config["loss_type"]
-        # scores that depend on the padding, or weights of single slots: traced (`torch.export`) with all slots only
+        options = LightSANsOptions(config)
+        self.compat, self.loss_type = options.compat, options.loss_type
+        # scores that depend on the padding, or weights for each position
         self.needs_full_width = self.compat or options.attention in ("linformer", "synthesizer")
         hidden, eps, dropout = config["hidden_size"], config["layer_norm_eps"], config["hidden_dropout_prob"]
 
@@ -54,29 +68,29 @@ class LightSANs(SequentialRecommender):
         self.position_embedding = None
         if options.position in ("decoupled", "absolute"):
             self.position_embedding = nn.Embedding(self.max_seq_length, hidden)
-        self.added = options.position == "absolute"  # positions are part of the items' vectors
+        self.added = options.position == "absolute"  # to the item vectors
         self.norm, self.dropout = nn.LayerNorm(hidden, eps=eps), Dropout(dropout)
         kind = RecBoleAttention if self.compat else Attention
         self.blocks = nn.ModuleList(
             Block(
-                kind(hidden, self._among_items(config, options), self._among_positions(config, options)),
+                kind(hidden, self._item_attention(config, options), self._position_attention(config, options)),
                 hidden, config["inner_size"], dropout, config["hidden_act"], eps,
             )
             for _ in range(config["n_layers"])
         )  # fmt: skip
-        if self.compat:  # so that weights of the one are no weights of the other
+        if self.compat:  # so that weights of one variant do not load into the other
             self.register_buffer("recbole_compat", torch.tensor(True))
         self._initialise(config["initializer_range"])
         load_item_vectors(self.item_embedding, "hidden_size", config, dataset)
 
-    def _among_items(self, config, options: Options) -> nn.Module:
+    def _item_attention(self, config, options: LightSANsOptions) -> nn.Module:
         hidden, heads, rank = config["hidden_size"], options.heads, config["k_interests"]
         length, dropout = self.max_seq_length, config["attn_dropout_prob"]
         match options.attention:
             case "low_rank":
-                return attention.LowRankAttention(hidden, heads, rank, dropout)
+                return LowRankAttention(hidden, heads, rank, dropout)
             case "full":
-                return attention.FullAttention(hidden, heads, dropout)
+                return FullAttention(hidden, heads, dropout)
             case "linformer":
                 return efficient_attention.Linformer(hidden, heads, length, rank, dropout)
             case "performer":
@@ -86,7 +100,7 @@ class LightSANs(SequentialRecommender):
             case _:
                 return efficient_attention.Synthesizer(hidden, heads, length, dropout)
 
-    def _among_positions(self, config, options: Options) -> nn.Module | None:
+    def _position_attention(self, config, options: LightSANsOptions) -> nn.Module | None:
         match options.position:
             case "decoupled":
                 return DecoupledPositions(self.position_embedding, options.heads, config["layer_norm_eps"])
@@ -113,38 +127,39 @@ class LightSANs(SequentialRecommender):
         if self.added:
             x = x + self.position_embedding.weight[: items.shape[1]]
         x = self.dropout(self.norm(x))
-        real = torch.arange(items.shape[1], device=items.device) < length.unsqueeze(1)
+        mask = torch.arange(items.shape[1], device=items.device) < length.unsqueeze(1)
         last = (length - 1).unsqueeze(1)
-        *before, final = self.blocks
-        for block in before:
-            x = block(x, real)
-        if self.compat:  # there, every row has a part in the weights of the others
-            return take(final(x, real), last).squeeze(1)
-        return final(x, real, last).squeeze(1)
+        *blocks, last_block = self.blocks
+        for block in blocks:
+            x = block(x, mask)
+        if self.compat:  # there, the weights of one position depend on all queries
+            return gather_positions(last_block(x, mask), last).squeeze(1)
+        return last_block(x, mask, last).squeeze(1)
 
     def forward(self, items: Tensor, length: Tensor) -> Tensor:
-        """The same for a batch of any composition: items [B, any width], padded with 0 on the right, length [B].
+        """States [B, H] of the last items, computed once for equal histories and in buckets of similar length.
 
-        Of histories longer than L, the newest L items count.
+        Args:
+            items: ids, 0 in the padding on the right, [B, any width]; only the newest L of a history are used.
+            length: events of each history, [B].
         """
         if self.compat:
             return self.encode(items, length)
-        first, run = distinct(items, length)
-        items, length = self._newest(items[first], length[first])
-        states = in_parts(length, lambda part, slots: self.encode(items[part, :slots], length[part]), pairwise=False)
+        first, run = unique_consecutive_rows(items, length)
+        items, length = items[first], length[first]
+        limit, width = self.max_seq_length, items.shape[1]
+        if width > limit:
+            items = items.gather(1, newest_positions(length, limit, limit, width)[0])
+            length = length.clamp(max=limit)
+        states = map_length_buckets(
+            length, lambda rows, slots: self.encode(items[rows, :slots], length[rows]), pairwise=False
+        )
         return states[run]
-
-    def _newest(self, items: Tensor, length: Tensor) -> tuple[Tensor, Tensor]:
-        if items.shape[1] <= self.max_seq_length:
-            return items, length
-        kept = length.clamp(max=self.max_seq_length)
-        slot = torch.arange(self.max_seq_length, device=items.device)
-        return items.gather(1, slot + (length - kept).unsqueeze(1)), kept
 
     # ---------------------------------------------------------------- training and scoring
 
     def calculate_loss(self, interaction) -> Tensor:
-        """CE: cross entropy over all items; BPR: -log sigmoid of the difference to the score of a negative item."""
+        """CE: cross entropy over all items; BPR: -log sigmoid of the score minus that of a negative item."""
         users = self.forward(interaction[self.ITEM_SEQ], interaction[self.ITEM_SEQ_LEN])
         positive, table = interaction[self.POS_ITEM_ID], self.item_embedding.weight
         if self.loss_type == "BPR":
@@ -161,21 +176,76 @@ class LightSANs(SequentialRecommender):
         return (users * self.item_embedding(interaction[self.ITEM_ID])).sum(-1)
 
     def full_sort_predict(self, interaction) -> Tensor:
-        """Scores of all items, [B, V + 1]; the column of the padding item means nothing."""
+        """Scores of all items, [B, V + 1]; ignore column 0, the padding item."""
         return self.score_items(self.prepare(interaction), slice(self.n_items))
 
     def prepare(self, interaction) -> Tensor:
-        """What scores of any items start from: the users' states, [B, H]."""
+        """The item-independent part of scores: states of the last items, [B, H]."""
         return self.forward(interaction[self.ITEM_SEQ], interaction[self.ITEM_SEQ_LEN])
 
     def score_items(self, prepared: Tensor, items: Tensor | slice) -> Tensor:
-        """Scores of some items, ids [C], for each of the users that were prepared: [B, C]."""
+        """Scores of items, ids [C], for each prepared request: [B, C]."""
         return F.linear(prepared, self.item_table()[0][items])
 
     def attention_weights(self, interaction, item: Tensor, user_features: dict[str, Tensor]) -> AttentionWeights | None:
-        """Attention of the last event; the same for every item. See `explain.attention_weights`."""
-        return explain.attention_weights(self, interaction)
+        """Attention of the last event, in every layer; the same for every item.
+
+        The context of the last event is a weighted mean of interests, which are weighted means of events. So the weight
+        of an event is the product of both, summed over the interests.
+
+        Returns:
+            `None` for `recbole_compat`, whose weights do not sum to 1 over the events. Linformer's projections are no
+            weights of events; with it, there are only weights of positions.
+        """
+        if self.compat:
+            return None
+        heads: list[Head] = []
+        interests: list[Interests] = []
+        with recorded_inputs(block.attention for block in self.blocks) as calls:
+            self.prepare(interaction)
+        for layer, (module, (x, mask, *_)) in enumerate(calls, 1):
+            last = torch.full((1, 1), x.shape[1] - 1, device=x.device)
+            if isinstance(module.items, LowRankAttention):
+                interests.append(_interests(layer, module, x, mask, last))
+                values, use = interests[-1].values, interests[-1].use
+                heads += _heads(layer, "items", use @ values)
+            elif not isinstance(module.items, efficient_attention.Linformer):
+                heads += _heads(layer, "items", _by_gradient(module, x, mask, last))
+            if module.position is not None:
+                weights: list[Tensor] = []
+                module.position(x, mask, module.value, last, weights)
+                heads += _heads(layer, "positions", weights[0][0, :, 0])
+        return AttentionWeights("", heads, interests) if heads else None
 
     def item_table(self) -> tuple[Tensor, None]:
         """Item vectors [V + 1, H], and None for biases: a score is `prepare`'s vector times the item's."""
         return self.item_embedding.weight, None
+
+
+# -------------------------------------------------------------------- attention weights of one layer
+
+
+def _heads(layer: int, name: str, weights: Tensor) -> list[Head]:
+    return [Head(layer, f"{name}_{number}", row) for number, row in enumerate(weights, 1)]
+
+
+def _interests(layer: int, module: Any, x: Tensor, mask: Tensor, last: Tensor) -> Interests:
+    weights: list[Tensor] = []
+    module.items(gather_positions(x, last), x, mask, module.value, weights)
+    aggregation, interaction = weights  # [1, 2K, T] and [1, n, K, 1]
+    keys, values = aggregation[0].chunk(2)
+    return Interests(layer, keys, values, interaction[0, :, :, 0])
+
+
+def _by_gradient(module: Any, x: Tensor, mask: Tensor, last: Tensor) -> Tensor:
+    """Weights [n, T] of an attention that never computes them as a matrix.
+
+    A feature of the context is the weighted mean of that feature of the values, so the weights are its derivative. The
+    first feature of each head is enough.
+    """
+    with torch.enable_grad():
+        values = torch.zeros_like(x, requires_grad=True)
+        context = module.items(gather_positions(x, last), x, mask, lambda _: values)  # [1, 1, H]
+        width = x.shape[-1] // module.items.heads
+        (gradient,) = torch.autograd.grad(context[..., ::width].sum(), values)
+    return gradient[0, :, ::width].T

@@ -1,7 +1,7 @@
-"""The LightSANs of RecBole 1.2.1, to the same numbers: for checkpoints trained there, and for comparison.
+"""LightSANs exactly as in RecBole 1.2.1: for its checkpoints, and for comparison.
 
-Its softmaxes run over the rows that ask instead of what they ask about, padding takes part in everything, and the
-position logits are scaled by 1/sqrt(2d) and again by 1/sqrt(d). `LightSANs` with `recbole_compat: True` uses this.
+There, the softmaxes run over the queries instead of the keys, padding is not masked, and the position logits are scaled
+by 1/sqrt(2d) and again by 1/sqrt(d). `LightSANs` with `recbole_compat: True` uses this.
 """
 
 import re
@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from recbole_ext.errors import InputError
-from recbole_ext.model.lightsans.block import Attention
-from recbole_ext.model.lightsans.item_attention import join_heads, split_heads
+from recbole_ext.model.layers import join_heads, split_heads
+from recbole_ext.model.lightsans.attention import Attention
 
-# RecBole's names of weights -> ours
+# RecBole's parameter names -> ours
 NAMES = {
     r"trm_encoder\.layer\.": "blocks.",
     r"multi_head_attention\.(query|key)\.": r"attention.items.\1.",
@@ -35,11 +35,11 @@ def from_recbole(state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
     """The weights of RecBole's LightSANs under the names of ours, for `load_state_dict` with `recbole_compat: True`.
 
     Raises:
-        InputError: they are not the weights of RecBole's LightSANs.
+        InputError: the weights are not those of RecBole's LightSANs.
     """
     names = state_dict if isinstance(state_dict, dict) else ()
     if not any(str(name).endswith("attpooling_key.theta") for name in names):
-        raise InputError("from_recbole takes the state_dict of RecBole's LightSANs, which this is not.")
+        raise InputError("from_recbole needs the state_dict of RecBole's LightSANs; this is not one.")
     renamed = {"recbole_compat": torch.tensor(True)}
     for name, weights in state_dict.items():
         for pattern, ours in NAMES.items():
@@ -49,9 +49,9 @@ def from_recbole(state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 class RecBoleAttention(Attention):
-    """The parameters of `Attention`, and RecBole's use of them: x [B, L, H] -> [B, L, H], padding included."""
+    """The parameters of `Attention`, used as in RecBole: x [B, L, H] -> [B, L, H], padding included."""
 
-    def forward(self, x: Tensor, real: Tensor, rows: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor, positions: Tensor | None = None) -> Tensor:
         def interests(projected: Tensor, theta: Tensor) -> Tensor:
             return (projected @ theta).softmax(dim=1).transpose(1, 2) @ projected  # [B, K, H]
 

@@ -1,6 +1,6 @@
-"""MEANTIME's attention: every head owns one temporal kernel (paper, section 3.3).
+"""MEANTIME's attention: each head has its own temporal kernel (paper, section 3.3).
 
-B batch, R query rows, T slots, H hidden, n heads, d = H/n.
+B batch, R query positions, T positions, H hidden size, n heads, d = H/n.
 """
 
 from dataclasses import dataclass
@@ -9,36 +9,48 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from recbole_ext.model.layers import Dropout, FeedForward, take
+from recbole_ext.model.layers import Dropout, FeedForward, gather_positions
 from recbole_ext.model.meantime.kernels import GapTable, SinPhases
 
 
 @dataclass
-class Temporal:
-    """What the heads know of time, for the slots of a batch and for those that ask.
+class TemporalContext:
+    """The temporal kernels' inputs for one batch, shared by all layers.
 
     Attributes:
-        slots: embeddings of each absolute kernel for all slots, each [B, T, H] or [1, 1, H].
-        rows: the same for the query rows, [B, R, H] or [1, 1, H].
-        sin: sines and cosines for (rows, slots), or `None` without a sin kernel.
+        keys: embeddings of each absolute kernel at all positions, each [B, T, H] or [1, 1, H].
+        queries: the same at the query positions, each [B, R, H] or [1, 1, H].
+        sin: sines and cosines for (queries, keys), or `None` without a sin kernel.
         gaps: cells and weights of `GapTable.locate`, or `None` without a tabulated kernel.
-        real: which slots are no padding, [B, T].
+        mask: which positions are no padding, bool [B, T].
     """
 
-    slots: list[Tensor]
-    rows: list[Tensor]
+    keys: list[Tensor]
+    queries: list[Tensor]
     sin: Any
     gaps: Any
-    real: Tensor
+    mask: Tensor
+
+    def at(self, positions: Tensor) -> "TemporalContext":
+        """The same with other query positions, [B, R], of a context whose queries are all positions."""
+        sin, gaps = self.sin, self.gaps
+        if sin is not None:
+            sin = (tuple(gather_positions(wave, positions) for wave in sin[0]), sin[1])
+        if gaps is not None:
+            cell, weights = gaps
+            gaps = (gather_positions(cell, positions), torch.stack([gather_positions(w, positions) for w in weights]))
+        queries = [gather_positions(table, positions) for table in self.queries]
+        return TemporalContext(self.keys, queries, sin, gaps, self.mask)
 
 
 class MixedAttention(nn.Module):
-    """Self-attention with one absolute or relative kernel per head; the values are the items' alone.
+    """Self-attention with one absolute or relative kernel per head; values depend on the items alone.
 
-    absolute: (x_i W_Q + p_i P_Q)(x_j W_K + p_j P_K)^T / sqrt d
-    relative: ((x_i W_Q + b_I)(x_j W_K)^T + (x_i W_Q + b_R)(r_ij W_R)^T) / sqrt d = (q_i k_j + a_i . phi_ij) / sqrt d
-    with a_i = (q_i + b_R) W_R^T: neither r nor its projection is formed. A bias in W_R's projection would add the same
-    to all logits of a row, so there is none.
+    Logit of query position i and key position j, with q = x W_Q and k = x W_K:
+    absolute: (q_i + p_i P_Q)(k_j + p_j P_K)^T / sqrt d
+    relative: ((q_i + b_I) k_j^T + (q_i + b_R)(phi_ij W_R)^T) / sqrt d = ((q_i + b_I) k_j^T + a_i . phi_ij) / sqrt d
+    with a_i = (q_i + b_R) W_R^T, so that phi_ij is not projected. That projection has no bias: it would add the same
+    number to all logits of a row and leave the softmax unchanged.
 
     Args:
         hidden: H.
@@ -72,18 +84,20 @@ class MixedAttention(nn.Module):
         self.dropout = Dropout(dropout)
         self.table: list[Any] = [table]  # shared by the layers: in a list, so that it is no submodule of each
 
-    def forward(self, rows: Tensor, slots: Tensor, when: Temporal, weights: list[Tensor] | None = None) -> Tensor:
-        """Attend from query rows [B, R, H] to slots [B, T, H]; returns [B, R, H].
+    def forward(
+        self, queries: Tensor, x: Tensor, temporal: TemporalContext, weights: list[Tensor] | None = None
+    ) -> Tensor:
+        """Attend from states of the query positions [B, R, H] to states x [B, T, H]; returns [B, R, H].
 
         Args:
             weights: a list that receives the attention [B, R, T] of each head.
         """
-        query = self._heads(self.query(rows) * self.d**-0.5)
-        key, value = self._heads(self.key(slots)), self._heads(self.value(slots))
-        padding = ~when.real.unsqueeze(1)  # [B, 1, T]
+        query = self._heads(self.query(queries) * self.d**-0.5)
+        key, value = self._heads(self.key(x)), self._heads(self.value(x))
+        padding = ~temporal.mask.unsqueeze(1)  # [B, 1, T]
         mixed = []
         for head in range(self.heads):
-            logits = self._logits(head, query[head], key[head], when)
+            logits = self._logits(head, query[head], key[head], temporal)
             logits = logits.masked_fill_(padding, torch.finfo(logits.dtype).min)
             attention = logits.softmax(-1).to(value[head].dtype)
             if weights is not None:
@@ -94,10 +108,10 @@ class MixedAttention(nn.Module):
     def _heads(self, x: Tensor) -> tuple[Tensor, ...]:
         return x.split(self.d, dim=-1)
 
-    def _logits(self, head: int, query: Tensor, key: Tensor, when: Temporal) -> Tensor:
+    def _logits(self, head: int, query: Tensor, key: Tensor, temporal: TemporalContext) -> Tensor:
         if head < self.absolute:
-            query = query + self.position_query[head](when.rows[head]) * self.d**-0.5
-            key = key + self.position_key[head](when.slots[head])
+            query = query + self.position_query[head](temporal.queries[head]) * self.d**-0.5
+            key = key + self.position_key[head](temporal.keys[head])
             return query @ key.transpose(1, 2)
         index = head - self.absolute
         scale = self.d**-0.5
@@ -105,22 +119,22 @@ class MixedAttention(nn.Module):
         a = self.dropout((query + self.gap_bias[index] * scale) @ self.gap_key[index].weight)  # [B, R, H]
         name = self.relative[index]
         if name == "sin":
-            (row_sin, row_cos), (sin, cos) = when.sin
-            wide_query = torch.cat([content, SinPhases.rotate(a, row_sin, row_cos)], dim=-1)
+            (query_sin, query_cos), (sin, cos) = temporal.sin
+            wide_query = torch.cat([content, SinPhases.rotate(a, query_sin, query_cos)], dim=-1)
             wide_key = torch.cat([key, cos.to(key.dtype), sin.to(key.dtype)], dim=-1)
             return wide_query @ wide_key.transpose(1, 2)
-        return content @ key.transpose(1, 2) + self.table[0](name, a, *when.gaps)
+        return content @ key.transpose(1, 2) + self.table[0](name, a, *temporal.gaps)
 
 
 class MixedBlock(nn.Module):
     """x + drop(attention(LN x)), then x + drop(FFN(LN x)), then dropout; no norm at the end.
 
     Args:
-        inner: features inside the feed-forward layer.
-        dropout: on sublayers and the block's output.
-        attn_dropout: on the attention weights.
+        hidden, absolute, relative, content_bias, table: as for `MixedAttention`.
+        inner: inner features of the feed-forward layer.
+        dropout: probability on sublayers and the block's output.
+        attn_dropout: probability on the attention weights and on a_i.
         eps: of the layer norms.
-        The others are `MixedAttention`'s.
     """
 
     def __init__(
@@ -135,14 +149,13 @@ class MixedBlock(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(
-        self, x: Tensor, when: Temporal, rows: Tensor | None = None, weights: list[Tensor] | None = None
+        self, x: Tensor, temporal: TemporalContext, positions: Tensor | None = None, weights: list | None = None
     ) -> Tensor:
-        """x [B, T, H] -> [B, R, H], for the slots that `rows` [B, R] names, or for all of them."""
+        """x [B, T, H] -> [B, T, H], or [B, R, H] at `positions` [B, R]; `weights` is that of `MixedAttention`."""
         normed = self.attention_norm(x)
-        if rows is None:
-            asking = normed
-        else:
-            x, asking = take(x, rows), take(normed, rows)
-        x = x + self.dropout(self.attention(asking, normed, when, weights))
+        queries = normed
+        if positions is not None:
+            x, queries = gather_positions(x, positions), gather_positions(normed, positions)
+        x = x + self.dropout(self.attention(queries, normed, temporal, weights))
         x = x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
         return self.dropout(x)

@@ -1,17 +1,24 @@
-"""Temporal kernels of MEANTIME without a [B, T, T, H] tensor.
+"""Temporal kernels of MEANTIME (paper, section 3.2).
 
-A relative kernel gives each pair of slots (i, j) the features phi(D) of their gap D = (t_i - t_j) / tau, and its head
-the logit a_i . phi(D_ij) with a vector a_i per query. `SinPhases` splits that product by angle addition; `GapTable`
-tabulates it on a grid and reads the table at every gap. Both are exact to float32 rounding (see design of each).
+A relative kernel turns the gap D = (t_i - t_j) / tau of two positions into features phi(D), eq. 5 to 7. Its head adds
+a_i . phi(D_ij) to the attention logits, with a vector a_i for each query position. The features of all pairs would be a
+[B, T, T, h] tensor, which is never made: `SinPhases` splits the product by angle addition, and `GapTable` tabulates it
+and interpolates. Both agree with the formula to float32 rounding.
 
-B batch, R query rows, T slots, h features of a kernel, G grid points.
+B batch, R query positions, T positions, h features of a kernel, G grid points.
 """
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from recbole_ext.errors import InputError
+
+DAY = 86400.0  # seconds
+MAX_DAYS = 73050  # two centuries
+LAST_DAY = 2**18  # since 1970, in the year 2687: later days mean a wrong unit, e.g. milliseconds read as seconds
 GRID = 512
 LONGEST_GAP = 2.0**32  # seconds (136 years); longer gaps count as this one
 
@@ -43,8 +50,15 @@ class SinPhases(nn.Module):
     """The sin kernel, phi(D) = [sin(w D), cos(w D)] with the h/2 even frequencies, as a product of two vectors.
 
     sin(w(t_i - t_j)) and cos(w(t_i - t_j)) are sums of products of sines and cosines of w t_i and w t_j, so
-    a_i . phi(D_ij) = rotate(a_i) . [cos w t_j, sin w t_j]. Phases reach 1e8 radians: they are taken from float64 times
-    and only their sines and cosines are rounded.
+    a_i . phi(D_ij) = rotate(a_i) . [cos w t_j, sin w t_j]. Phases reach 1e8 radians, so they are computed in float64;
+    only their sines and cosines are rounded.
+
+    Args:
+        hidden: h, even.
+        freq: base of the frequencies.
+
+    Raises:
+        ValueError: h is odd.
     """
 
     bits: Tensor
@@ -68,14 +82,14 @@ class SinPhases(nn.Module):
 
 
 class GapTable(nn.Module):
-    """exp and log kernels, whose logit a_i . phi(D) is a smooth function of u = log(1 + |D|).
+    """The exp and log kernels: their logit a_i . phi(D) is a smooth function of u = log(1 + |D|).
 
-    It is tabulated at GRID equal steps of u, from one step below 0 to one above the longest gap, and read by four-point
-    Lagrange interpolation. The grid depends on tau only, so a history's scores do not depend on its batch.
+    The logit is tabulated at GRID equal steps of u, from one step below 0 to one above the longest gap, and read by
+    four-point Lagrange interpolation. The grid depends on tau only, so a history's scores do not depend on its batch.
 
     Args:
         kernels: names among `TABULATED`.
-        hidden: h, features per kernel.
+        hidden: h, features of a kernel.
         freq: base of the frequencies.
         tau: seconds in a gap of 1.
     """
@@ -91,15 +105,15 @@ class GapTable(nn.Module):
             self.register_buffer(name, as_bits(table), persistent=False)
 
     def locate(self, query_time: Tensor, time: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Where each gap lies in the table: once per batch, for all layers and both kernels.
+        """The table cell of each gap, once per batch for all layers and both kernels.
 
         Args:
             query_time: [B, R] and time: [B, T], float64, in units of tau.
             dtype: of the weights, float32 at least.
 
         Returns:
-            cell: left neighbour of each gap, int64 [B, R, T].
-            weights: of the four neighbours, [4, B, R, T].
+            cell: grid point to the left of each gap, int64 [B, R, T].
+            weights: of the four nearest grid points, [4, B, R, T].
         """
         dtype = torch.promote_types(dtype, torch.float32)
         gap = (query_time.unsqueeze(-1) - time.unsqueeze(-2)).abs_().to(dtype)
@@ -119,7 +133,7 @@ class GapTable(nn.Module):
 
 
 class _ReadTable(torch.autograd.Function):
-    """Interpolate each row of a table [B, R, G+2] at the row's cells, keeping nothing but cells and weights."""
+    """Interpolate each row of a table [B, R, G+2] at the row's cells; only cells and weights are stored."""
 
     @staticmethod
     def forward(ctx, table: Tensor, cell: Tensor, weights: Tensor) -> Tensor:
@@ -139,3 +153,32 @@ class _ReadTable(torch.autograd.Function):
         for tap in range(4):
             table.narrow(-1, tap, width).scatter_add_(-1, cell, grad * weights[tap])
         return table, None, None
+
+
+def day_range(dataset: Any, time_field: str) -> tuple[float, int]:
+    """The days of the day kernel.
+
+    Args:
+        dataset: an event log (times in seconds since `time_origin`), or RecBole's (times in seconds since 1970).
+        time_field: name of the column of times.
+
+    Returns:
+        seconds from the start of the first day (UTC) to time 0 of the data, and days up to the last event.
+
+    Raises:
+        InputError: there are no times; or they span more than two centuries or lie far in the future, which a wrong
+            `time_unit` causes.
+    """
+    if time_field not in dataset.inter_feat:
+        raise InputError(f"the day kernel needs the column '{time_field}' (TIME_FIELD); take it out of unused_col.")
+    times = dataset.inter_feat[time_field]
+    origin = getattr(dataset, "time_origin", None)
+    first = math.floor((float(times.min()) if origin is None else origin) / DAY) * DAY
+    offset = (0.0 if origin is None else origin) - first
+    days = math.floor((float(times.max()) + offset) / DAY) + 1 if len(times) else 1
+    if days > MAX_DAYS or first / DAY + days > LAST_DAY:
+        raise InputError(
+            f"column '{time_field}' spans {days} days up to the year {1970 + (first / DAY + days) / 365.25:.0f}; "
+            f"set time_unit to the unit of the file (ms for milliseconds)."
+        )
+    return offset, max(days, 1)

@@ -3,18 +3,17 @@
 Sung Min Cho, Eunhyeok Park, Sungjoo Yoo, RecSys 2020 (arXiv 2008.08273).
 
 How this differs from the paper and its public code:
-- Relative kernels are never materialised as [B, T, T, H]. Their attention logits are the same to float32 rounding (sin
-  by angle addition; exp and log by interpolation in a table). The authors' dropout on single entries of that tensor is
-  a dropout on the coefficients that multiply them.
+- The features of relative kernels are never stored as a [B, T, T, H] tensor; attention logits are the same to float32
+  rounding (see `kernels.py`). The authors' dropout on entries of that tensor is a dropout on their coefficients.
 - `content_bias: False`: the code drops the paper's b_I; True brings it back.
 - `pad_class: False`: the softmax runs over the items. The code counts the padding id as one more class.
 - At least one item of every training window is masked.
-- Days after the last training day use the last one's embedding; the code's are untrained there.
-- The time of the event to predict is known to the model (`query_time: target`), as in the paper. `query_time: last` is
-  for requests whose time is not: it stands the time of the last event in its place, in scoring and, for the newest
-  slot of each window, in training.
+- Days after the last day of the data use the embedding of the last day; the code's embeddings are untrained there.
+- `query_time: target`: the model knows the time of the event to predict, as in the paper. `query_time: last` is for
+  requests without a time: the time of the last event replaces it, in scoring and for the newest event of a window.
 
-B batch, T slots of a batch (longest history and the one to predict), N slots of a full window, H hidden, V items.
+B batch, R query positions, T positions of a batch (longest history and the target), N positions of a full window,
+H hidden size, V items.
 """
 
 import torch
@@ -22,13 +21,24 @@ from recbole.model.abstract_recommender import SequentialRecommender
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from recbole_ext.model.batching import alike, distinct, in_parts, longest
+from recbole_ext.model.batching import (
+    length_buckets,
+    map_length_buckets,
+    newest_positions,
+    unique_consecutive_rows,
+    used_length,
+)
 from recbole_ext.model.contract import AttentionWeights, Head
-from recbole_ext.model.layers import Dropout, cross_entropy_over_items, load_item_vectors, recorded_inputs, take
-from recbole_ext.model.meantime.attention import MixedBlock, Temporal
-from recbole_ext.model.meantime.kernels import TABULATED, GapTable, SinPhases
-from recbole_ext.model.meantime.options import DAY, Options, known_days
-from recbole_ext.model.options import check_times
+from recbole_ext.model.layers import (
+    Dropout,
+    check_times,
+    cross_entropy_over_items,
+    load_item_vectors,
+    recorded_inputs,
+)
+from recbole_ext.model.meantime.attention import MixedBlock, TemporalContext
+from recbole_ext.model.meantime.kernels import DAY, TABULATED, GapTable, SinPhases, day_range
+from recbole_ext.model.meantime.options import VALIDATORS, MeantimeOptions
 
 
 class MEANTIME(SequentialRecommender):
@@ -43,14 +53,15 @@ class MEANTIME(SequentialRecommender):
 
     example_kind = "window"
     reads_times = True
-    structural_keys = (  # what no shape of a weight tells
+    structural_keys = (
         "absolute_kernels", "relative_kernels", "kernel_freq", "kernel_time_unit", "content_bias", "pad_class",
     )  # fmt: skip
-    check_config = Options  # `Config` calls it, so that a contradiction is found before any data is read
+    validators = VALIDATORS
+    check_config = MeantimeOptions
 
     def __init__(self, config, dataset):
         super().__init__(config, dataset)
-        options = Options(config)
+        options = MeantimeOptions(config)
         self.TIME = config["TIME_FIELD"]
         self.TIME_SEQ = self.TIME + config["LIST_SUFFIX"]
         check_times(dataset, self.TIME_SEQ, "MEANTIME")
@@ -65,7 +76,7 @@ class MEANTIME(SequentialRecommender):
         self.absolute, self.relative = options.absolute, options.relative
         sizes = {"position": self.max_seq_length, "constant": 1}
         if "day" in self.absolute:
-            self.first_second, sizes["day"] = known_days(dataset, self.TIME)
+            self.first_second, sizes["day"] = day_range(dataset, self.TIME)
         self.kernel_embeddings = nn.ModuleDict({name: nn.Embedding(sizes[name], hidden) for name in self.absolute})
         self.sin = SinPhases(hidden, options.freq) if "sin" in self.relative else None
         tabulated = [name for name in self.relative if name in TABULATED]
@@ -95,65 +106,50 @@ class MEANTIME(SequentialRecommender):
     # ---------------------------------------------------------------- the network
 
     def encode(
-        self, items: Tensor, time: Tensor, length: Tensor, rows: Tensor | None = None, weights: list | None = None
+        self, items: Tensor, time: Tensor, length: Tensor, positions: Tensor | None = None, weights: list | None = None
     ) -> Tensor:
-        """States of the slots after the last block.
+        """States after the last block.
 
         Args:
-            items: ids, 0 in the padding on the right, `mask_id` where an item is to be guessed. [B, T]
+            items: ids, `mask_id` at masked positions, 0 in the padding on the right. [B, T]
             time: seconds, float64 [B, T].
-            length: slots in use, [B].
-            rows: slots to return, [B, R]; the last block is computed for these alone. `None` returns all.
-            weights: a list that receives the attention of the first block, [B, R or T, T] per head.
+            length: positions in use, [B].
+            positions: those to return, [B, R]; the last block is computed for these alone. `None` returns all.
+            weights: a list that receives the attention of the first block, [B, R or T, T] for each head.
 
         Returns:
             [B, R, H], or [B, T, H].
         """
         x = self.dropout(self.item_embedding(items))
-        everything = self._temporal(time, length, x.dtype)
-        last = everything if rows is None else self._of_rows(everything, time, rows)
-        for number, block in enumerate(self.blocks, 1):
-            final = number == len(self.blocks)
-            kept = weights if number == 1 else None
-            x = block(x, last if final else everything, rows if final else None, kept)
-        return x
+        temporal = self._temporal_context(time, length, x.dtype)
+        at_positions = temporal if positions is None else temporal.at(positions)
+        *blocks, last_block = self.blocks
+        for block in blocks:
+            x = block(x, temporal, None, weights)
+            weights = None
+        return last_block(x, at_positions, positions, weights)
 
-    def _temporal(self, time: Tensor, length: Tensor, dtype: torch.dtype) -> Temporal:
-        slot = torch.arange(time.shape[1], device=time.device)
-        real = slot < length.unsqueeze(1)
-        absolute = [self.dropout(self._embed(name, slot, time, length)) for name in self.absolute]
-        time = self._centred(time, length)
-        sin = gaps = None
-        if self.sin is not None:
-            phases = self.sin(time, dtype)
-            sin = (phases, phases)
-        if self.table is not None:
-            gaps = self.table.locate(time, time, dtype)
-        return Temporal(absolute, absolute, sin, gaps, real)
+    def _temporal_context(self, time: Tensor, length: Tensor, dtype: torch.dtype) -> TemporalContext:
+        position = torch.arange(time.shape[1], device=time.device)
+        absolute = [self.dropout(self._absolute(name, position, time, length)) for name in self.absolute]
+        # kernels depend on differences only: times in units of tau, relative to each row's last position
+        newest = time.gather(1, length.unsqueeze(1) - 1)
+        time = (time.to(torch.float64) - newest) / self.tau
+        waves = None if self.sin is None else self.sin(time, dtype)
+        gaps = None if self.table is None else self.table.locate(time, time, dtype)
+        sin = None if waves is None else (waves, waves)
+        return TemporalContext(absolute, absolute, sin, gaps, position < length.unsqueeze(1))
 
-    def _embed(self, name: str, slot: Tensor, time: Tensor, length: Tensor) -> Tensor:
-        """Embeddings of an absolute kernel: [B, T, H], or [1, 1, H] where all slots have the same."""
+    def _absolute(self, name: str, position: Tensor, time: Tensor, length: Tensor) -> Tensor:
+        """Embeddings of an absolute kernel: [B, T, H], or [1, 1, H] where all positions have the same."""
         table = self.kernel_embeddings[name]
         if name == "constant":
             return table.weight.unsqueeze(0)
-        if name == "position":  # counted from the end: the last slot is always N - 1
-            index = slot + (self.max_seq_length - length.unsqueeze(1))
+        if name == "position":  # counted from the end: the last position is always N - 1
+            index = position + (self.max_seq_length - length.unsqueeze(1))
         else:
             index = torch.floor((time + self.first_second) / DAY).to(torch.int64)
         return table(index.clamp(0, table.num_embeddings - 1))
-
-    def _centred(self, time: Tensor, length: Tensor) -> Tensor:
-        """Times in units of tau before each row's last slot: the kernels see differences only."""
-        newest = time.gather(1, length.unsqueeze(1) - 1)
-        return (time.to(torch.float64) - newest) / self.tau
-
-    def _of_rows(self, when: Temporal, time: Tensor, rows: Tensor) -> Temporal:
-        sin, gaps = when.sin, when.gaps
-        if sin is not None:
-            sin = ((take(sin[0][0], rows), take(sin[0][1], rows)), sin[1])
-        if gaps is not None:
-            gaps = (take(gaps[0], rows), torch.stack([take(weight, rows) for weight in gaps[1]]))
-        return Temporal(when.slots, [take(table, rows) for table in when.slots], sin, gaps, when.real)
 
     def represent(self, states: Tensor) -> Tensor:
         """States [..., H] -> vectors [..., H] whose products with the item table, plus a bias, are scores."""
@@ -162,75 +158,86 @@ class MEANTIME(SequentialRecommender):
     # ---------------------------------------------------------------- training
 
     def calculate_loss(self, interaction) -> Tensor:
-        """Cross entropy at randomly masked slots of the window that history and target make together."""
-        items, time, length = self._window(interaction, interaction[self.ITEM_ID])
-        if self.query_time == "last":  # as in scoring: the newest slot stands at the time of the one before
-            newest = (length - 1).unsqueeze(1)
-            time = time.scatter(1, newest, time.gather(1, (newest - 1).clamp(min=0)))
+        """Cross entropy at randomly masked positions of the window of history and target."""
+        items, time, length = self.training_window(interaction)
         tokens, chosen = self.mask_items(items, length)
         return self.loss_at(tokens, time, length, items, chosen)
 
     def loss_at(self, tokens: Tensor, time: Tensor, length: Tensor, answers: Tensor, chosen: Tensor) -> Tensor:
-        """Mean cross entropy of `answers` [B, T] at the `chosen` slots, bool [B, T], given `tokens` [B, T]."""
-        states, answer = [], []
-        for part, slots in alike(length):
-            picked = chosen[part, :slots]
-            most = int(picked.sum(1).max())
-            rows = picked.to(torch.int8).sort(dim=1, descending=True, stable=True).indices[:, :most]  # [B, R]
-            wanted = picked.gather(1, rows)
-            states.append(self.encode(tokens[part, :slots], time[part, :slots], length[part], rows)[wanted])
-            answer.append(answers[part, :slots].gather(1, rows)[wanted])
-        vectors, wished = self.represent(torch.cat(states)), torch.cat(answer)  # [M, H], [M]
-        table, bias = self.item_embedding.weight[: self.n_items], self.item_bias
+        """Mean cross entropy of `answers` [B, T] at the `chosen` positions, bool [B, T], given `tokens` [B, T]."""
+        states, targets = [], []
+        for rows, width in length_buckets(length):
+            is_chosen = chosen[rows, :width]
+            count = int(is_chosen.sum(1).max())
+            order = is_chosen.to(torch.int8).sort(dim=1, descending=True, stable=True).indices
+            positions = order[:, :count]  # [B, R], the chosen ones first
+            is_chosen = is_chosen.gather(1, positions)
+            encoded = self.encode(tokens[rows, :width], time[rows, :width], length[rows], positions)
+            states.append(encoded[is_chosen])
+            targets.append(answers[rows, :width].gather(1, positions)[is_chosen])
+        vectors, target = self.represent(torch.cat(states)), torch.cat(targets)  # [M, H], [M]
+        table, bias = self.item_table()
         if not self.pad_class:
-            table, bias, wished = table[1:], bias[1:], wished - 1
-        return cross_entropy_over_items(vectors, table, bias, wished)
+            table, bias, target = table[1:], bias[1:], target - 1
+        return cross_entropy_over_items(vectors, table, bias, target)
 
     def mask_items(self, items: Tensor, length: Tensor) -> tuple[Tensor, Tensor]:
-        """Choose slots to guess, each with probability `mask_ratio` and at least one per row.
+        """Choose positions to predict, each with probability `mask_ratio` and at least one in each row.
 
-        Of the chosen, 80 % become [MASK], 10 % a random item, 10 % stay.
+        Of the chosen, 80 % become [MASK], 10 % a random item, 10 % keep their item.
 
         Returns:
-            tokens [B, T] and the chosen slots, bool [B, T].
+            tokens [B, T] and the chosen positions, bool [B, T].
         """
-        slot = torch.arange(items.shape[1], device=items.device)
-        draw = torch.rand(items.shape, device=items.device).masked_fill(slot >= length.unsqueeze(1), 2.0)
+        position = torch.arange(items.shape[1], device=items.device)
+        draw = torch.rand(items.shape, device=items.device).masked_fill(position >= length.unsqueeze(1), 2.0)
         chosen = (draw < self.mask_ratio) | (draw == draw.amin(dim=1, keepdim=True))
-        fate = torch.rand(items.shape, device=items.device)
+        action = torch.rand(items.shape, device=items.device)
         random_items = torch.randint(1, self.n_items, items.shape, device=items.device)
-        tokens = torch.where(chosen & (fate < 0.8), self.mask_id, items)
-        return torch.where(chosen & (fate >= 0.8) & (fate < 0.9), random_items, tokens), chosen
+        tokens = torch.where(chosen & (action < 0.8), self.mask_id, items)
+        return torch.where(chosen & (action >= 0.8) & (action < 0.9), random_items, tokens), chosen
 
     # ---------------------------------------------------------------- scoring
 
-    def _window(self, interaction, newest: Tensor | int) -> tuple[Tensor, Tensor, Tensor]:
-        """The newest N - 1 events of each history and one more slot: items [B, T], time [B, T], length [B]."""
-        history, length = interaction[self.ITEM_SEQ], interaction[self.ITEM_SEQ_LEN]
-        kept = length.clamp(max=self.max_seq_length - 1)
-        slots = longest(kept, history.shape[1]) + 1
-        slot = torch.arange(slots, device=history.device).expand(history.shape[0], -1)
-        source = (slot + (length - kept).unsqueeze(1)).clamp(max=history.shape[1] - 1)
-        past, last = slot < kept.unsqueeze(1), kept.unsqueeze(1)
-        items = torch.where(past, history.gather(1, source), 0)
-        times = interaction[self.TIME_SEQ].gather(1, source).to(torch.float64)
-        newest_time = times.gather(1, (last - 1).clamp(min=0))
-        if self.TIME in interaction and (self.query_time == "target" or isinstance(newest, Tensor)):
-            newest_time = interaction[self.TIME].to(torch.float64).unsqueeze(1)
-        newest_item = newest.unsqueeze(1) if isinstance(newest, Tensor) else torch.full_like(last, newest)
-        items = items.scatter(1, last, newest_item)
-        times = torch.where(past, times, newest_time)
-        return items, times, kept + 1
+    def training_window(self, interaction) -> tuple[Tensor, Tensor, Tensor]:
+        """The newest N - 1 events and the target: items [B, T], seconds [B, T], positions in use [B]."""
+        items, time, length = self._window(interaction, interaction[self.ITEM_ID], self._event_time(interaction))
+        if self.query_time == "last":  # as in scoring: the target has the time of the event before it
+            target = (length - 1).unsqueeze(1)
+            time = time.scatter(1, target, time.gather(1, (target - 1).clamp(min=0)))
+        return items, time, length
+
+    def request_window(self, interaction) -> tuple[Tensor, Tensor, Tensor]:
+        """The newest N - 1 events and [MASK] at the time of the request: items, seconds, positions in use."""
+        mask = torch.full_like(interaction[self.ITEM_SEQ_LEN], self.mask_id)
+        time = self._event_time(interaction) if self.query_time == "target" else None
+        return self._window(interaction, mask, time)
+
+    def _event_time(self, interaction) -> Tensor | None:
+        """Seconds of the target or the request, [B], if the interaction has them."""
+        return interaction[self.TIME].to(torch.float64) if self.TIME in interaction else None
+
+    def _window(self, interaction, item: Tensor, time: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """The newest N - 1 events, then an item [B] at a time [B], which defaults to that of the last event."""
+        history, times, length = (interaction[name] for name in (self.ITEM_SEQ, self.TIME_SEQ, self.ITEM_SEQ_LEN))
+        limit, width = self.max_seq_length - 1, history.shape[1]
+        used = length.clamp(max=limit)
+        index, mask = newest_positions(length, limit, used_length(used, width) + 1, width)
+        last = used.unsqueeze(1)
+        times = times.gather(1, index).to(torch.float64)
+        last_time = times.gather(1, (last - 1).clamp(min=0)) if time is None else time.unsqueeze(1)
+        items = history.gather(1, index).masked_fill(~mask, 0).scatter(1, last, item.unsqueeze(1))
+        return items, torch.where(mask, times, last_time), used + 1
 
     def forward(self, interaction) -> Tensor:
         """Vectors [B, H] of the users at the time of the request; scores are products with the item table."""
-        items, time, length = self._window(interaction, self.mask_id)
-        first, run = distinct(items, time, length)
+        items, time, length = self.request_window(interaction)
+        first, run = unique_consecutive_rows(items, time, length)
         items, time, length = items[first], time[first], length[first]
         last = (length - 1).unsqueeze(1)
-        states = in_parts(
+        states = map_length_buckets(
             length,
-            lambda part, slots: self.encode(items[part, :slots], time[part, :slots], length[part], last[part]),
+            lambda rows, width: self.encode(items[rows, :width], time[rows, :width], length[rows], last[rows]),
         )
         return self.represent(states.squeeze(1))[run]
 
@@ -240,15 +247,15 @@ class MEANTIME(SequentialRecommender):
         return (self.forward(interaction) * self.item_embedding(item)).sum(-1) + self.item_bias[item]
 
     def full_sort_predict(self, interaction) -> Tensor:
-        """Scores of all items, [B, V + 1]; the column of the padding item means nothing."""
+        """Scores of all items, [B, V + 1]; ignore column 0, the padding item."""
         return self.score_items(self.prepare(interaction), slice(self.n_items))
 
     def prepare(self, interaction) -> Tensor:
-        """What scores of any items start from: the users' vectors, [B, H]."""
+        """The item-independent part of scores: user vectors, [B, H]."""
         return self.forward(interaction)
 
     def score_items(self, prepared: Tensor, items: Tensor | slice) -> Tensor:
-        """Scores of some items, ids [C], for each of the users that were prepared: [B, C]."""
+        """Scores of items, ids [C], for each prepared request: [B, C]."""
         table, bias = self.item_table()
         return F.linear(prepared, table[items], bias[items])
 
