@@ -17,7 +17,7 @@ from recbole_ext.checkpoint import restore
 from recbole_ext.checkpoint.content import check_content
 from recbole_ext.serving.training_users import training_user_requests
 
-pytestmark = pytest.mark.usefixtures("no_waiting")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_waiting")]
 
 EVENTS = pd.DataFrame({
     "user_id": ["a", "a", "b"], "item_id": ["i1", "i2", "i3"], "timestamp": [1.6e9, 1.6e9 + 900, 1.6e9 + 1000],

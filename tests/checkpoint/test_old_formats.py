@@ -11,6 +11,8 @@ from recbole_ext import Recommender, load_data_and_model, run_recbole
 from recbole_ext.checkpoint import file as checkpoint
 from tests.checkpoint.write_sample import FOLDER, write_events
 
+pytestmark = pytest.mark.slow
+
 SAMPLES = sorted(path.stem for path in FOLDER.glob("*.pth"))
 
 

@@ -14,6 +14,8 @@ import torch
 from recbole_ext import Recommender, create_dataset, data_preparation, get_trainer
 from recbole_ext.cli.entry import main
 
+pytestmark = pytest.mark.slow
+
 NAMES = ["user_id", "item_id", "timestamp"]
 needs_pyarrow = pytest.mark.skipif(importlib.util.find_spec("pyarrow") is None, reason="pyarrow is not installed")
 

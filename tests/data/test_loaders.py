@@ -10,6 +10,8 @@ import torch
 from recbole_ext import InputError, create_dataset, data_preparation, get_trainer, run_recbole
 from recbole_ext.checkpoint import file as checkpoint
 
+pytestmark = pytest.mark.slow
+
 POPULAR = {"distribution": "popularity", "sample_num": 2}
 DRAWS = [
     ("MEANTIME", {}), ("BST", {}), ("SASRec", {"loss_type": "BPR"}), ("BERT4Rec", {}), ("BPR", {}), ("NeuMF", {}),

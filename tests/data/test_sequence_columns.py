@@ -6,6 +6,8 @@ import pytest
 
 from recbole_ext import Recommender, load_data_and_model, run_recbole
 
+pytestmark = pytest.mark.slow
+
 EVENTS = ["user_id", "item_id", "timestamp"]
 COLUMNS = {
     "numbers of events": {"inter": [*EVENTS, "vec"]},

@@ -26,6 +26,8 @@ from tests import small_data
 from tests.key_tables import with_tables
 from tests.snippets import PAGES, README, ROOT, Snippet, links, run, run_shell, snippets, write_tables
 
+pytestmark = pytest.mark.slow
+
 MARK = re.compile(
     r"(?P<kind>command|python): docs(?:, needs (?P<module>\w+)|(?P<alone>, alone))?"
 )  # alone: it changes the process

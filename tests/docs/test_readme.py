@@ -8,6 +8,8 @@ import pytest
 
 from tests.snippets import README, ROOT, here, links, run, run_shell, snippets, write_tables
 
+pytestmark = pytest.mark.slow
+
 
 def lines(mark: str) -> list[str]:
     return [line for snippet in snippets(README, mark) for line in snippet.lines()]

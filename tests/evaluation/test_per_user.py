@@ -16,7 +16,7 @@ import recbole_ext
 from recbole_ext import InputError, get_trainer, load_data_and_model, register_metric, run_recbole
 from recbole_ext.cli.entry import main
 
-pytestmark = pytest.mark.usefixtures("no_waiting")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_waiting")]
 
 RANKS = ["Recall", "MRR", "NDCG", "Hit", "Precision", "MAP", "GAUC", "ItemCoverage", "AveragePopularity"]
 RATIO = {"split": {"RS": [0.5, 0.2, 0.3]}}  # several test rows of each user

@@ -11,6 +11,8 @@ from recbole_ext import InputError
 from tests.fuzz.__main__ import PARTS, Fuzzer, report
 from tests.fuzz.judging import Finding, attempt, limited
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = {"data": 80, "histories": 50, "keys": 50, "checkpoints": 40}
 
 

@@ -17,6 +17,8 @@ from recbole_ext.model import contract
 from tests import small_data
 from tests.snippets import ROOT, snippets
 
+pytestmark = pytest.mark.slow
+
 PAGE = ROOT / "docs" / "add_a_model.md"
 
 

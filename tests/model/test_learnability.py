@@ -7,6 +7,8 @@ import pytest
 
 from recbole_ext import run_recbole
 
+pytestmark = pytest.mark.slow
+
 HOUR, DAY = 3600, 86400
 
 

@@ -6,6 +6,8 @@ import pytest
 
 from recbole_ext import load_data_and_model, run_recbole
 
+pytestmark = pytest.mark.slow
+
 RANKING = {"topk": [5], "valid_metric": "NDCG@5"}
 LABELS = {"metrics": ["AUC", "LogLoss"], "valid_metric": "AUC"}
 

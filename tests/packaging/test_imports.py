@@ -11,6 +11,8 @@ import pytest
 
 import recbole_ext
 
+pytestmark = pytest.mark.slow
+
 PACKAGE = Path(recbole_ext.__file__).parent
 SEARCH_AND_DRAWING = ("ray", "hyperopt", "plotly")
 # A fresh process gets these only: others could stem from the package, which this process has imported.

@@ -13,6 +13,8 @@ from packaging.requirements import Requirement
 
 import recbole_ext
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 FILES = ("setup.cfg", "pyproject.toml", "README.md", "LICENSE", "run_recbole_ext.py")
 PARTS = (*FILES, "recbole_ext", "properties", "tests", "benchmarks")

@@ -18,6 +18,8 @@ from recbole_ext.data.description import DatasetDescription, describe
 from recbole_ext.serving import exporter as exporting
 from recbole_ext.serving.program import ExportedScorer
 
+pytestmark = pytest.mark.slow
+
 DOCS = Path(__file__).parents[2] / "docs" / "export.md"
 SMALL = {
     "MEANTIME": {"hidden_size": 12, "inner_size": 8, "n_layers": 1},

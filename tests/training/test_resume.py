@@ -23,7 +23,7 @@ SMALL = {
 }  # fmt: skip
 TINY = {"hidden_size": 16, "inner_size": 16, "n_layers": 1}
 
-pytestmark = pytest.mark.usefixtures("no_waiting")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_waiting")]
 
 
 @pytest.fixture

@@ -14,6 +14,8 @@ pytest.importorskip("ray", minversion="2.45")
 from recbole_ext.tuning.backend.cluster import CheckpointStore  # noqa: E402
 from recbole_ext.tuning.backend.progress import SearchCallback, TrialTable  # noqa: E402
 
+pytestmark = pytest.mark.ray
+
 
 @pytest.fixture
 def make_callback(journal):

@@ -17,7 +17,7 @@ from recbole_ext.tuning.backend import cluster as ray_cluster  # noqa: E402
 from recbole_ext.tuning.backend.algorithms import grace_period, make_scheduler  # noqa: E402
 from recbole_ext.tuning.backend.cluster import trial_resources  # noqa: E402
 
-pytestmark = pytest.mark.usefixtures("no_waiting")
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("no_waiting")]
 SMALL = {
     "epochs": 3, "train_batch_size": 16, "show_progress": False, "state": "warning", "MAX_ITEM_LIST_LENGTH": 8,
     "topk": [5], "valid_metric": "NDCG@5", "use_gpu": False, "hidden_size": 16, "inner_size": 32, "n_layers": 1,

@@ -17,6 +17,8 @@ import pytest
 
 import recbole_ext
 
+pytestmark = pytest.mark.ray
+
 ray = pytest.importorskip("ray", minversion="2.45")
 ROOT = Path(recbole_ext.__file__).resolve().parents[1]
 SMALL = [
