@@ -373,7 +373,7 @@ def test_a_value_that_fits_nowhere_is_refused(keys, sentence):
 
 
 def test_a_whole_number_that_64_bits_do_not_hold_is_a_float_where_any_number_goes():
-    rate = Config("MEANTIME", "ml-100k", None, {"eval_memory_mb": 10**30}, argv=[])["eval_memory_mb"]
+    rate = Config("MEANTIME", "ml-100k", None, {"weight_decay": 10**30}, argv=[])["weight_decay"]
     assert (rate, type(rate)) == (1e30, float)
 
 

@@ -111,7 +111,7 @@ def test_days_begin_at_midnight_utc(make_model):
 def days_of(model: MEANTIME, seconds: Tensor) -> list[int]:
     """Rows of the table of days that the model uses at these times, in seconds since the first event."""
     table = model.kernel_embeddings["day"].weight
-    return [(table == row).all(1).nonzero().item() for row in model._embed("day", None, seconds, None)]
+    return [(table == row).all(1).nonzero().item() for row in model._absolute("day", None, seconds, None)]
 
 
 def test_the_table_of_days_ends_with_the_training_events_and_later_days_use_its_last_row(make_model):
