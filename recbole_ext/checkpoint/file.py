@@ -6,6 +6,7 @@ A file is complete or absent, holds plain values and tensors only, and is read w
 import os
 import pickle
 import zipfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,27 +105,31 @@ def latest_file(path: str) -> str:
     return f"{path.removesuffix('.pth')}.latest"
 
 
-def find_resume_state(path: str | os.PathLike, device: torch.device | str = "cpu") -> ResumeState:
+def find_resume_state(
+    path: str | os.PathLike, device: torch.device | str = "cpu", read: Callable[..., dict[str, Any]] | None = None
+) -> ResumeState:
     """Read the latest epoch of a run.
 
     Args:
         path: either file of the run: its checkpoint or the `.latest` file.
         device: the device that the tensors are loaded to.
+        read: reads a file, given its path and the device; `None` means `load`.
 
     Raises:
         InputError: there is no checkpoint, or one of the files is not a valid checkpoint.
     """
     if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
         raise InputError(f"resume is {path!r}; it should be the path of a checkpoint.")
+    read = read or load
     best_file = os.path.expanduser(path)
     if best_file.endswith(".latest"):
         best_file = best_file.removesuffix(".latest") + ".pth"
     latest = latest_file(best_file)
     if os.path.isfile(latest) and os.path.isfile(best_file) and os.path.getsize(best_file) == 0:
-        return ResumeState(best_file, latest, load(latest, device))  # no epoch has been validated yet
-    best_epoch = load(best_file, device)
+        return ResumeState(best_file, latest, read(latest, device))  # no epoch has been validated yet
+    best_epoch = read(best_file, device)
     if os.path.isfile(latest):
-        latest_epoch = load(latest, device)
+        latest_epoch = read(latest, device)
         same_run = latest_epoch.get("run") == best_epoch.get("run")
         if same_run and latest_epoch["epoch"] > best_epoch["epoch"]:
             return ResumeState(best_file, latest, latest_epoch)
@@ -187,18 +192,27 @@ class TrainingRun:
     valid_score: list[float | None]
 
 
-def read_run(path: str | os.PathLike) -> TrainingRun:
+def read_run(path: str | os.PathLike, checkpoint: dict[str, Any] | None = None) -> TrainingRun:
     """Read a training run from its checkpoint, and the epochs after the best one from the `.latest` file, if any.
+
+    Args:
+        path: either file of the run: its checkpoint or the `.latest` file.
+        checkpoint: the content of `path`, if it is loaded already.
 
     Raises:
         InputError: the checkpoint cannot be read.
     """
-    latest = find_resume_state(path)
-    best = latest.checkpoint if latest.path == latest.best_file else load(latest.best_file)
-    config: dict[str, Any] = best["config"]
-    curves = LearningCurves(latest.checkpoint.get("curves"))
+    loaded = {} if checkpoint is None else {os.path.expanduser(path): checkpoint}
+
+    def read(file: str, device: torch.device | str = "cpu") -> dict[str, Any]:
+        if file not in loaded:
+            loaded[file] = load(file, device)
+        return loaded[file]
+
+    latest = find_resume_state(path, read=read)
+    best, curves = read(latest.best_file), LearningCurves(latest.checkpoint.get("curves"))
     return TrainingRun(
-        best["model"], config["dataset"], config["valid_metric"],
+        best["model"], best["config"]["dataset"], best["config"]["valid_metric"],
         best["best_valid_score"] if best["best_valid_result"] else None, best["epoch"] + 1,
         best["best_valid_result"], curves.train_loss, curves.valid_score,
     )  # fmt: skip

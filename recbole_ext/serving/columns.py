@@ -178,19 +178,19 @@ def _far_date(value: Any) -> float:
         return np.nan
 
 
-def times(table: Table, name: str, catalogue: DatasetDescription) -> np.ndarray:
+def times(table: Table, name: str, description: DatasetDescription) -> np.ndarray:
     """A column of times since 1970 in the unit of the training file (`time_unit`), float64 [N].
 
     Args:
         table: the rows. Times are numbers in that unit, or dates: objects of Python, NumPy or pandas, or text in ISO
             8601. Dates without a time zone are in UTC.
         name: the column.
-        catalogue: description of the training data.
+        description: of the training data.
 
     Raises:
         InputError: a time is missing or is neither a number nor a date; numbers and dates are mixed.
     """
-    unit = catalogue.config["time_unit"]
+    unit = description.config["time_unit"]
     values = _array(table.frame[name])
     numbers = _as_numbers(values)
     is_number = np.isfinite(numbers)
@@ -205,41 +205,41 @@ def times(table: Table, name: str, catalogue: DatasetDescription) -> np.ndarray:
     return dates / seconds_per_unit(unit) if is_date.any() else numbers
 
 
-def seconds(table: Table, name: str, catalogue: DatasetDescription) -> np.ndarray:
+def seconds(table: Table, name: str, description: DatasetDescription) -> np.ndarray:
     """A column of event times in seconds since the first training event, float64 [N].
 
     Args:
-        table, name, catalogue: as for `times`.
+        table, name, description: as for `times`.
 
     Raises:
         InputError: as `times`; a time is centuries away from the others, or all are centuries away from today.
     """
-    config, values = catalogue.config, times(table, name, catalogue)
+    config, values = description.config, times(table, name, description)
     unit = seconds_per_unit(config["time_unit"])
     if len(values):
         years = 1970 + values * (unit / YEAR)
-        wrong = mistyped(years, expected=1970 + catalogue.first_time * (unit / YEAR))
+        wrong = mistyped(years, expected=1970 + description.first_time * (unit / YEAR))
         if wrong.any():
             year = f"{np.round(years[wrong][0]):.6g}"
             table.refuse(wrong, name, f"that is about the year {year}, far from most of the others; correct it")
         first, last = np.clip([values.min(), values.max()], -1e300, 1e300).tolist()  # avoids overflow
         check_span(first * unit, last * unit, config["time_unit"], name, table.path)
-    return (values - catalogue.first_time) * unit
+    return (values - description.first_time) * unit
 
 
-def request_seconds(table: Table, name: str, catalogue: DatasetDescription) -> np.ndarray:
+def request_seconds(table: Table, name: str, description: DatasetDescription) -> np.ndarray:
     """A column of request times in seconds since the first training event, float64 [N].
 
     Raises:
         InputError: as `times`; a time is far from today, for example milliseconds read as seconds.
     """
-    values, unit = times(table, name, catalogue), catalogue.config["time_unit"]
+    values, unit = times(table, name, description), description.config["time_unit"]
     years = 1970 + values * (seconds_per_unit(unit) / YEAR)
     wrong = (years < FIRST_YEAR) | (years > LATEST_YEAR)
     if wrong.any():
         year = f"{np.round(years[wrong][0]):.6g}"
         table.refuse(wrong, name, f"in time_unit {unit} that is about the year {year}; give that unit, or a date")
-    return (values - catalogue.first_time) * seconds_per_unit(unit)
+    return (values - description.first_time) * seconds_per_unit(unit)
 
 
 def numbers(table: Table, name: str) -> np.ndarray:
@@ -253,7 +253,7 @@ def numbers(table: Table, name: str) -> np.ndarray:
 # -------------------------------------------------------------------- features
 
 
-def feature(table: Table, name: str, catalogue: DatasetDescription) -> Tensor:
+def feature(table: Table, name: str, description: DatasetDescription) -> Tensor:
     """A feature column as the model reads it: ids [N] or [N, S], or numbers, float32 [N].
 
     Unknown and missing tokens become padding. S is the length of the longest sequence in the training data.
@@ -261,23 +261,23 @@ def feature(table: Table, name: str, catalogue: DatasetDescription) -> Tensor:
     Raises:
         InputError: a number is missing or wrong; the column was discretised in training (`discretization`).
     """
-    kind = catalogue.field2type[name]
+    kind = description.field2type[name]
     if kind == FeatureType.FLOAT:
-        if name in (catalogue.config["discretization"] or {}):
+        if name in (description.config["discretization"] or {}):
             raise InputError(
                 f"column '{name}' is discretised, which is not supported in histories; leave it out of them."
             )
         values = numbers(table, name)
-        low, high = catalogue.normalised.get(name, (0.0, 1.0))
+        low, high = description.normalised.get(name, (0.0, 1.0))
         scaled = (values - low) / (high - low) if high > low else np.ones_like(values)
         return torch.from_numpy(scaled).to(torch.float32)
-    vocabulary = Vocabulary(catalogue.field2id_token[name])
+    vocabulary = Vocabulary(description.field2id_token[name])
     if kind == FeatureType.TOKEN:
         present = ~missing(table.frame[name])
         ids = np.zeros(len(present), dtype=np.int64)
         ids[present] = vocabulary.ids(as_text(table.take(present), name, flags=True))
         return torch.from_numpy(ids)
-    separator, width = catalogue.config["seq_separator"], catalogue.field2seqlen[name]
+    separator, width = description.config["seq_separator"], description.field2seqlen[name]
     members = [_members(words, separator) for words in table.frame[name]]
     lengths = [len(words) for words in members]
     row = np.repeat(np.arange(len(members)), lengths)  # of each member

@@ -54,10 +54,10 @@ def write(served: ServedModel, path: str) -> float:
         InputError: the model cannot be exported, or the program differs from it; an existing file stays as it was.
         OSError: the file cannot be written.
     """
-    scorer = ExportedScorer(served.model, served.catalogue).eval()
+    scorer = ExportedScorer(served.model, served.description).eval()
     saved = io.BytesIO()
-    description = {DESCRIPTION: json.dumps(_description(scorer, served))}
-    torch.export.save(_trace(scorer, served), saved, extra_files=description)
+    extra_files = {DESCRIPTION: json.dumps(_description(scorer, served))}
+    torch.export.save(_trace(scorer, served), saved, extra_files=extra_files)
     saved.seek(0)
     difference = _compare(torch.export.load(saved).module(), scorer, served)
     with write_whole(path) as file:
@@ -92,11 +92,11 @@ def _trace(scorer: ExportedScorer, served: ServedModel) -> Any:
 
 def _description(scorer: ExportedScorer, served: ServedModel) -> dict[str, Any]:
     """What a client needs to know to call the program, as plain values."""
-    config, catalogue = served.config, served.catalogue
+    config, description = served.config, served.description
 
     def describe(name: str, input: Any) -> dict[str, Any]:
         dtype, axes = input
-        sizes = {"T": "T" if scorer.any_width else scorer.longest, "S": catalogue.field2seqlen.get(name)}
+        sizes = {"T": "T" if scorer.any_width else scorer.longest, "S": description.field2seqlen.get(name)}
         shape = [sizes.get(axis, axis) for axis in axes]
         return {"dtype": str(dtype).removeprefix("torch."), "shape": shape}
 
@@ -108,7 +108,7 @@ def _description(scorer: ExportedScorer, served: ServedModel) -> dict[str, Any]:
     for name, input in scorer.inputs().get("features", {}).items():
         features[name] = {**describe(name, input), "type": scorer.features[name].value}
         if input[0] == INTEGER:
-            features[name]["tokens"] = [str(token) for token in catalogue.field2id_token[name]]
+            features[name]["tokens"] = [str(token) for token in description.field2id_token[name]]
     if features:
         inputs["features"] = features
     return {
@@ -166,7 +166,7 @@ def _random_batch(
     scorer: ExportedScorer, served: ServedModel, rows: int, slots: int, candidates: int, generator: torch.Generator
 ) -> dict[str, Any]:
     """Random requests in the form that a client sends, with histories of all lengths."""
-    catalogue, device = served.catalogue, served.config["device"]
+    description, device = served.description, served.config["device"]
 
     def integers(low: int, end: int, *shape: int) -> Tensor:
         return torch.randint(low, end, shape, generator=generator)
@@ -174,7 +174,7 @@ def _random_batch(
     lengths = integers(scorer.shortest, slots + 1, rows)
     lengths[-1] = slots
     padding = torch.arange(slots) >= lengths.unsqueeze(1)
-    latest = catalogue.inter_feat[catalogue.time_field].max() if scorer.reads_times else torch.tensor(1.0)
+    latest = description.inter_feat[description.time_field].max() if scorer.reads_times else torch.tensor(1.0)
     times = (torch.rand(rows, slots + 1, generator=generator, dtype=torch.float64) * latest).sort().values.floor()
     times = times + scorer.origin
     batch = {
@@ -185,24 +185,24 @@ def _random_batch(
     features = {}
     for name, kind in scorer.features.items():
         if kind == FeatureType.FLOAT:
-            low, high = scorer.ranges.get(name, _value_range(catalogue, name))
+            low, high = scorer.ranges.get(name, _value_range(description, name))
             features[name] = low + torch.rand(rows, generator=generator, dtype=torch.float64) * (high - low)
         else:
-            width = [catalogue.field2seqlen[name]] if kind == FeatureType.TOKEN_SEQ else []
-            features[name] = integers(0, catalogue.num(name), rows, *width)
+            width = [description.field2seqlen[name]] if kind == FeatureType.TOKEN_SEQ else []
+            features[name] = integers(0, description.num(name), rows, *width)
     on_device: dict[str, Any] = {name: values.to(device) for name, values in batch.items()}
     on_device["features"] = {name: values.to(device) for name, values in features.items()}
     return {name: on_device[name] for name in scorer.inputs()}
 
 
-def _value_range(catalogue: Any, name: str) -> tuple[float, float]:
-    values = catalogue.user_feat[name] if name in catalogue.user_feat else catalogue.inter_feat[name]
+def _value_range(description: Any, name: str) -> tuple[float, float]:
+    values = description.user_feat[name] if name in description.user_feat else description.inter_feat[name]
     return float(values.min()), float(values.max())
 
 
 def _model_scores(scorer: ExportedScorer, served: ServedModel, batch: dict[str, Any]) -> Tensor:
     """Scores of the same requests as `recommend` computes them, in lists of the training width."""
-    model, catalogue, items = served.model, served.catalogue, batch["items"]
+    model, description, items = served.model, served.description, batch["items"]
 
     def padded(values: Tensor) -> Tensor:
         return torch.nn.functional.pad(values, (0, scorer.longest - values.shape[1]))
@@ -213,9 +213,9 @@ def _model_scores(scorer: ExportedScorer, served: ServedModel, batch: dict[str, 
         model.USER_ID: items.new_zeros(len(items)),
     }
     if "times" in batch:
-        columns[scorer.time_list_field] = padded(batch["times"] - catalogue.time_origin)
+        columns[scorer.time_list_field] = padded(batch["times"] - description.time_origin)
     if "at" in batch:
-        columns[scorer.time_field] = batch["at"] - catalogue.time_origin
+        columns[scorer.time_field] = batch["at"] - description.time_origin
     features = {name: scorer.scale(name, values) for name, values in batch.get("features", {}).items()}
     columns |= {name: features.pop(name) for name in scorer.context_features}
     prepared = served.scorer.prepare(Interaction(columns), features)

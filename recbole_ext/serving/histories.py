@@ -145,15 +145,15 @@ class HistoryReader:
     """Reads histories for one model.
 
     Args:
-        catalogue: description of the training data.
+        description: of the training data.
         items: the vocabulary of items.
         users: the vocabulary of users.
         model: declares what it reads (see `model/contract.py`).
     """
 
-    def __init__(self, catalogue: DatasetDescription, items: Vocabulary, users: Vocabulary, model: Any):
-        self.catalogue, self.items, self.users = catalogue, items, users
-        self.config = catalogue.config
+    def __init__(self, description: DatasetDescription, items: Vocabulary, users: Vocabulary, model: Any):
+        self.description, self.items, self.users = description, items, users
+        self.config = description.config
         self.context_features = contract.context_features(model)
         self.user_features = contract.user_features(model)
         self.min_history = contract.min_history(model)
@@ -161,15 +161,17 @@ class HistoryReader:
 
     def required_columns(self) -> list[str]:
         """Columns that histories must have."""
-        catalogue = self.catalogue
-        times = [catalogue.time_field] if self.needs_times else []
-        return [catalogue.uid_field, catalogue.iid_field, *times, *self.context_features]
+        description = self.description
+        times = [description.time_field] if self.needs_times else []
+        return [description.uid_field, description.iid_field, *times, *self.context_features]
 
     def columns(self) -> list[str]:
         """All columns that are read if histories have them."""
-        labels = [self.catalogue.label_field, *(self.config["threshold"] or ())]
+        labels = [self.description.label_field, *(self.config["threshold"] or ())]
         labels = labels if self.config["history"] == "positive" else []
-        return list(dict.fromkeys([*self.required_columns(), self.catalogue.time_field, *self.user_features, *labels]))
+        return list(
+            dict.fromkeys([*self.required_columns(), self.description.time_field, *self.user_features, *labels])
+        )
 
     def read(
         self, histories: pd.DataFrame | Table, users: Iterable[Any] | Table | None = None, at: Any = None
@@ -193,17 +195,17 @@ class HistoryReader:
         Raises:
             InputError: a column is missing or repeated, or a value is wrong.
         """
-        table, catalogue = self._table(histories), self.catalogue
-        event_user, users = pd.factorize(as_text(table, catalogue.uid_field))
-        item = self.items.ids(as_text(table, catalogue.iid_field))
-        time = seconds(table, catalogue.time_field, catalogue) if catalogue.time_field in table.frame else None
+        table, description = self._table(histories), self.description
+        event_user, users = pd.factorize(as_text(table, description.uid_field))
+        item = self.items.ids(as_text(table, description.iid_field))
+        time = seconds(table, description.time_field, description) if description.time_field in table.frame else None
         users, row, positive = np.asarray(users, dtype=object), np.arange(len(item)), self._positive(table)
         events = RequestEvents(table, users, row, event_user, item, time, positive)
         return events.select(np.lexsort((event_user,) if time is None else (time, event_user)))  # a stable sort
 
     def requests(self, events: RequestEvents, users: Iterable[Any] | Table | None, at: Any) -> Requests:
         """Requests from converted events; arguments and errors as for `read`."""
-        catalogue = self.catalogue
+        description = self.description
         if users is not None:
             events = events.select_users(self._requested_users(users))
         self._report_unknown_items(events)
@@ -217,12 +219,12 @@ class HistoryReader:
         if user_time is None and events.event_time is not None:
             user_time = _at_last_event(events.event_time, last_event, 0.0)
         user_id = torch.from_numpy(self.users.ids(events.users))
-        columns = {catalogue.uid_field: user_id}
+        columns = {description.uid_field: user_id}
         if user_time is not None:
-            columns[catalogue.time_field] = torch.from_numpy(user_time)
+            columns[description.time_field] = torch.from_numpy(user_time)
         last_row = _at_last_event(events.event_row, last_event, -1)
         columns |= self._context_columns(events, last_row)
-        examples = history.to_examples(columns, self.config, catalogue.iid_field, catalogue.time_field)
+        examples = history.to_examples(columns, self.config, description.iid_field, description.time_field)
         user_features = self._user_features(events.table, last_row, user_id)
         return Requests(events.users, examples, user_features, *events.seen_items())
 
@@ -262,7 +264,7 @@ class HistoryReader:
     def _report_unknown_items(self, events: RequestEvents) -> None:
         rows = np.sort(events.event_row[events.event_item == 0])
         if len(rows):
-            names = pd.unique(as_text(events.table.take(rows), self.catalogue.iid_field))
+            names = pd.unique(as_text(events.table.take(rows), self.description.iid_field))
             getLogger().warning(
                 f"histories: {counted(len(rows), 'event')} of {counted(len(names), 'item')} that the model does "
                 f"not know skipped: {quoted(names)}."
@@ -273,7 +275,7 @@ class HistoryReader:
         all_rows = np.ones(len(table.frame), dtype=bool)
         if self.config["history"] != "positive":
             return all_rows
-        label_field, thresholds = self.catalogue.label_field, self.config["threshold"] or {}
+        label_field, thresholds = self.description.label_field, self.config["threshold"] or {}
         if label_field in table.frame:
             labels = numbers(table, label_field)
             table.refuse((labels != 0) & (labels != 1), label_field, "a label should be 0 or 1")
@@ -300,7 +302,7 @@ class HistoryReader:
 
     def _requested_users(self, users: Iterable[Any] | Table) -> np.ndarray:
         """Tokens of the users, [n]."""
-        field = self.catalogue.uid_field
+        field = self.description.uid_field
         table = values_table(users, field, "users")
         names = as_text(table, field)
         table.refuse(pd.Index(names, dtype=object).duplicated(), field, "it appears twice; ask for each user once")
@@ -308,27 +310,27 @@ class HistoryReader:
 
     def _request_times(self, at: Any, events: RequestEvents) -> np.ndarray:
         """Time of each user's request in seconds since the first training event, [n]."""
-        catalogue = self.catalogue
+        description = self.description
         if events.event_time is None:
             raise InputError(
-                f"at is given, but {events.table.path} has no column '{catalogue.time_field}' to compare it with; give "
-                f"the times of the events, or leave out at."
+                f"at is given, but {events.table.path} has no column '{description.time_field}' to compare it with; "
+                f"give the times of the events, or leave out at."
             )
         if isinstance(at, (Mapping, pd.Series)):
-            table = values_table(list(at.keys()), catalogue.uid_field, "at")
-            users = as_text(table, catalogue.uid_field)
+            table = values_table(list(at.keys()), description.uid_field, "at")
+            users = as_text(table, description.uid_field)
             repeated = pd.Index(users, dtype=object).duplicated()
-            table.refuse(repeated, catalogue.uid_field, "it appears twice; give each user one time")
+            table.refuse(repeated, description.uid_field, "it appears twice; give each user one time")
             times = dict(zip(users, at.values() if isinstance(at, Mapping) else at, strict=True))
             absent = [user for user in events.users if user not in times]
             if absent:
                 raise InputError(f"at has no time for {quoted(absent)}; give a time for every user.")
-            return request_seconds(values_table([times[user] for user in events.users], "at", ""), "at", catalogue)
+            return request_seconds(values_table([times[user] for user in events.users], "at", ""), "at", description)
         if isinstance(at, (np.ndarray, Tensor)) and at.ndim == 0:
             at = np.asarray(at)[()]  # keeps the type
         if np.ndim(at) != 0:
             raise InputError(f"at is {at!r}; it should be one time, or a mapping from users to times.")
-        return np.repeat(request_seconds(values_table([at], "at", ""), "at", catalogue), len(events.users))
+        return np.repeat(request_seconds(values_table([at], "at", ""), "at", description), len(events.users))
 
     # ---------------------------------------------------------------- features of the requests
 
@@ -343,16 +345,16 @@ class HistoryReader:
                 f"event: {quoted(without_event)}."
             )
         last = events.table.take(user_row)
-        return {name: feature(last, name, self.catalogue) for name in self.context_features}
+        return {name: feature(last, name, self.description) for name in self.context_features}
 
     def _user_features(self, table: Table, user_row: np.ndarray, user_id: Tensor) -> dict[str, Tensor]:
         """Features of users, [n, ...], from each user's last event; from the training data where it has no value."""
         features = {}
         for name in (name for name in self.user_features if name in table.frame):
-            values = self.catalogue.user_feat[name][user_id].clone()
+            values = self.description.user_feat[name][user_id].clone()
             users = np.flatnonzero(user_row >= 0)
             users = users[~missing(table.frame[name].iloc[user_row[users]])]
-            new_values = feature(table.take(user_row[users]), name, self.catalogue)
+            new_values = feature(table.take(user_row[users]), name, self.description)
             values[torch.from_numpy(users)] = new_values.to(values.dtype)
             features[name] = values
         return features

@@ -24,7 +24,7 @@ class ExportedScorer(nn.Module):
 
     Args:
         model: with `prepare` and `score_items` (`model/contract.py`), in evaluation mode.
-        catalogue: description of its training data.
+        description: of its training data.
 
     Attributes:
         longest, shortest: maximum length L and minimum length of a history.
@@ -37,7 +37,7 @@ class ExportedScorer(nn.Module):
 
     model: Any
 
-    def __init__(self, model: Any, catalogue: DatasetDescription):
+    def __init__(self, model: Any, description: DatasetDescription):
         super().__init__()
         if contract.item_scorer(model) is None:
             raise InputError(
@@ -49,19 +49,19 @@ class ExportedScorer(nn.Module):
         self.any_width = self.longest >= 3
         self.reads_times, self.reads_request_time = contract.reads_times(model), contract.reads_request_time(model)
         self.by_candidates, self.full_width = contract.scores_candidates(model), contract.needs_full_width(model)
-        self.time_field = catalogue.time_field
-        self.time_list_field = catalogue.time_field + catalogue.config["LIST_SUFFIX"]
-        self.origin = float(catalogue.time_origin or 0.0)
+        self.time_field = description.time_field
+        self.time_list_field = description.time_field + description.config["LIST_SUFFIX"]
+        self.origin = float(description.time_origin or 0.0)
         self.context_features = contract.context_features(model)
         names = [*self.context_features, *contract.user_features(model)]
-        self.features = {name: catalogue.field2type[name] for name in names}
-        discretised = [name for name in names if name in (catalogue.config["discretization"] or {})]
+        self.features = {name: description.field2type[name] for name in names}
+        discretised = [name for name in names if name in (description.config["discretization"] or {})]
         if discretised:
             raise InputError(
                 f"column '{discretised[0]}' is discretised, which clients cannot compute; the model cannot be exported "
                 f"with it."
             )
-        self.ranges = {name: catalogue.normalised[name] for name in names if name in catalogue.normalised}
+        self.ranges = {name: description.normalised[name] for name in names if name in description.normalised}
 
     def inputs(self) -> dict[str, Any]:
         """Type and axes of each input by name; for `features`, of each column."""

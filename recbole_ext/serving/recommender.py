@@ -194,8 +194,9 @@ class Recommender(ServedModel):
         if not isinstance(name, str) or not os.path.basename(name):
             raise InputError(f"path is {path!r}; it should be the name of a file.")
         check_outputs({"path": path}, {"the checkpoint": self.path})
+        run = None if self.path is None else read_run(self.path, self.checkpoint)
         with write_whole(writable_file(name, "the page")) as file:
-            file.write(page(explanation, None if self.path is None else read_run(self.path)).encode())
+            file.write(page(explanation, run).encode())
 
     def export(self, path: str | os.PathLike) -> float:
         """Write the model as a program of `torch.export`, which needs only torch to load and run.

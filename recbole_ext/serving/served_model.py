@@ -38,7 +38,7 @@ class ServedModel:
     Attributes:
         config: the configuration of the training.
         model: the network.
-        catalogue: sizes, vocabularies and features of the training data.
+        description: sizes, vocabularies and features of the training data.
         user_field, item_field, time_field (str): names of the columns of histories.
         items, users (Vocabulary): the items and users of the training.
         item_names: display names by item id, object [V + 1], or None; see `load`.
@@ -48,16 +48,16 @@ class ServedModel:
         checkpoint: what the checkpoint holds, without weights; empty without a checkpoint.
     """
 
-    def __init__(self, config: Any, model: Any, catalogue: DatasetDescription, item_names: Any = None):
-        self.config, self.model, self.catalogue = config, model.eval(), catalogue
-        self.user_field: str = catalogue.uid_field
-        self.item_field: str = catalogue.iid_field
-        self.time_field: str = catalogue.time_field
-        self.items = Vocabulary(catalogue.field2id_token[self.item_field])
-        self.users = Vocabulary(catalogue.field2id_token[self.user_field])
+    def __init__(self, config: Any, model: Any, description: DatasetDescription, item_names: Any = None):
+        self.config, self.model, self.description = config, model.eval(), description
+        self.user_field: str = description.uid_field
+        self.item_field: str = description.iid_field
+        self.time_field: str = description.time_field
+        self.items = Vocabulary(description.field2id_token[self.item_field])
+        self.users = Vocabulary(description.field2id_token[self.user_field])
         self.item_names = self._resolve_item_names(item_names)
-        self.reader = HistoryReader(catalogue, self.items, self.users, model)
-        self.scorer: Scorer = make_scorer(model, (config["eval_memory_mb"] or 1024) * 2**20, catalogue.item_feat)
+        self.reader = HistoryReader(description, self.items, self.users, model)
+        self.scorer: Scorer = make_scorer(model, (config["eval_memory_mb"] or 1024) * 2**20, description.item_feat)
         self.path: str | os.PathLike | None = None
         self.checkpoint: dict[str, Any] = {}
         self._transform = construct_transform(config)
@@ -97,15 +97,15 @@ class ServedModel:
             config["device"] = parse_device(device)
             config["use_gpu"] = config["device"].type != "cpu"
         with naming_checkpoint(path):
-            network, catalogue = _rebuild(config, state, path)
+            network, description = _rebuild(config, state, path)
         load_weights(network, state, path)
-        served = cls(config, network, catalogue, item_names)
+        served = cls(config, network, description, item_names)
         served.path = path
         served.checkpoint = {key: value for key, value in state.items() if key not in ("state_dict", "optimizer")}
         return served
 
     def _resolve_item_names(self, item_names: Any) -> np.ndarray | None:
-        names = resolve_item_names(item_names, self.catalogue.item_names, self.items.tokens)
+        names = resolve_item_names(item_names, self.description.item_names, self.items.tokens)
         if names is not None and ITEM_NAME in (self.user_field, self.item_field):
             raise InputError(
                 f"item_names adds a column '{ITEM_NAME}', which is also the column of users or items here; set "
@@ -121,7 +121,7 @@ class ServedModel:
         Raises:
             InputError: the checkpoint is of a version that did not store it.
         """
-        trained = self.catalogue.trained_items
+        trained = self.description.trained_items
         if trained is None:
             raise InputError(
                 f"trained_items_only needs to know which items had training events, which this checkpoint does not "
@@ -137,8 +137,8 @@ class ServedModel:
 
     def model_input(self, batch: Interaction) -> Interaction:
         """Gathered examples with stored user features and RecBole's transform, on the device of the model."""
-        batch.update(self.catalogue.user_feat[batch[self.user_field]])
-        return self._transform(self.catalogue, batch).to(self.config["device"])
+        batch.update(self.description.user_feat[batch[self.user_field]])
+        return self._transform(self.description, batch).to(self.config["device"])
 
 
 def _rebuild(config: Any, state: dict[str, Any], path: str | os.PathLike) -> tuple[Any, DatasetDescription]:
@@ -149,8 +149,8 @@ def _rebuild(config: Any, state: dict[str, Any], path: str | os.PathLike) -> tup
         )
     try:
         with random_state.preserved():
-            catalogue = DatasetDescription(config, state["data"], state["tokens"], state["time_origin"])
-            return build(config, catalogue), catalogue
+            description = DatasetDescription(config, state["data"], state["tokens"], state["time_origin"])
+            return build(config, description), description
     except InputError:
         raise
     except (AttributeError, KeyError, TypeError) as error:

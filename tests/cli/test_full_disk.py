@@ -65,7 +65,7 @@ def export(path: str, rows: int, patch: pytest.MonkeyPatch) -> None:
         patch.setattr(exporting, name, lambda *_, value=value: value)
     patch.setattr(torch.export, "save", lambda program, file, extra_files: file.write(b"x" * rows))
     patch.setattr(torch.export, "load", lambda file: SimpleNamespace(module=lambda: None))
-    exporting.write(SimpleNamespace(model=None, catalogue=None), path)
+    exporting.write(SimpleNamespace(model=None, description=None), path)
 
 
 def report(path: str, rows: int, patch: pytest.MonkeyPatch) -> None:

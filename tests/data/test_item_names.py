@@ -150,7 +150,7 @@ def test_the_checkpoint_holds_the_text_of_the_file_and_results_show_it(trained, 
     assert list(found["item_name"]) == [title_of(item) for item in found["item_id"]]
     assert list(recommender.recommend(histories[:0]).columns) == list(found.columns)
     if name == "BST":  # which would read it as a feature
-        assert "title" not in recommender.catalogue.field2type
+        assert "title" not in recommender.description.field2type
 
 
 def test_a_column_of_another_type_is_text_too(trained, histories):

@@ -208,7 +208,7 @@ def test_meantimes_weights_are_the_plain_models(recommender, events):
     found = recommender.explain(events, SHORT, "i7", at=float(events["timestamp"].max()) + 86400)
     plain = plain_like(recommender.model)
     items = torch.tensor([[*ids_of(recommender, found), recommender.model.mask_id]])
-    first = recommender.catalogue.first_time
+    first = recommender.description.first_time
     time = torch.tensor([[*(found.events["timestamp"] - first), found.time - first]], dtype=torch.float64)
     real = torch.ones_like(items, dtype=torch.bool)
     absolute = [plain._slot_features(name, time, real) for name in plain.absolute]
@@ -367,6 +367,15 @@ def test_a_checkpoint_holds_the_curves_up_to_its_epoch_and_the_latest_state_all_
     assert run.valid_score == [0.1, 0.3, 0.2]
     assert run.train_loss[:2] == curves["train_loss"]
     assert all(isinstance(loss, float) and loss > 0 for loss in run.train_loss)
+
+
+def test_the_curves_are_read_without_loading_the_checkpoint_twice(trained, monkeypatch):
+    validation_gives(monkeypatch, 0.1, 0.3, 0.2)
+    path = trained(epochs=3)
+    run, content, load, loaded = read_run(path), checkpoint.load(path), checkpoint.load, []
+    monkeypatch.setattr(checkpoint, "load", lambda file, *rest: loaded.append(file) or load(file, *rest))
+    assert read_run(path, content) == run
+    assert loaded == [checkpoint.latest_file(path)]
 
 
 def test_epochs_without_a_validation_have_no_score(trained):

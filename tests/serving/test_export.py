@@ -54,8 +54,8 @@ def asked(make_model):
                 weights.add_(torch.randn_like(weights) * 0.2)
         dataset = train._dataset
         tokens = {field: [str(token) for token in dataset.field2id_token[field]] for field in NAMES[:2]}
-        catalogue = DatasetDescription(dataset.config, describe(dataset), tokens, dataset.time_origin)
-        return Recommender(dataset.config, model.to(dtype), catalogue)
+        description = DatasetDescription(dataset.config, describe(dataset), tokens, dataset.time_origin)
+        return Recommender(dataset.config, model.to(dtype), description)
 
     return make
 
@@ -107,7 +107,7 @@ def test_features_of_users_and_requests_are_inputs_and_the_file_holds_no_user(as
     assert columns["sex"] == {"dtype": "int64", "shape": ["B"], "type": "token", "tokens": ["[PAD]", "m", "f"]}
     assert columns["age"] == {"dtype": "float64", "shape": ["B"], "type": "float"}
     assert columns["likes"]["shape"] == ["B", 3]
-    batch = exporting._random_batch(ExportedScorer(recommender.model, recommender.catalogue), recommender, 4, 5, 20,
+    batch = exporting._random_batch(ExportedScorer(recommender.model, recommender.description), recommender, 4, 5, 20,
                              torch.Generator().manual_seed(0))  # fmt: skip
     before = program.module()(**batch)
     rows = {name: values[:0] for name, values in batch.items() if name not in ("features", "candidates")}

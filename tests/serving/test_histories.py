@@ -41,15 +41,15 @@ def make_reader():
             "time_unit": "s", "history": "all", "threshold": None, "discretization": None, "encoding": None,
             "field_separator": "\t", "seq_separator": " ", **keys,
         }  # fmt: skip
-        description = {
+        data = {
             "columns": described, "vocabularies": {"tab": ["[PAD]", "a", "True"], "tags": ["[PAD]", "p", "q", "7"]},
             "tables": {"user": {}, "item": {}}, "extremes": {}, "normalised": {}, "first_time": 0.0,
         }  # fmt: skip
         tokens = {"user_id": ["[PAD]", "u1", "u2"], "item_id": ["[PAD]", "x", "y", "z"]}
-        catalogue = DatasetDescription(config, description, tokens, 0.0)
+        description = DatasetDescription(config, data, tokens, 0.0)
         model = SimpleNamespace(reads_times=keys.get("reads_times", True), context_features=keys.get("context", ()))
         vocabularies = (Vocabulary(tokens[name]) for name in ("item_id", "user_id"))
-        return HistoryReader(catalogue, *vocabularies, model)
+        return HistoryReader(description, *vocabularies, model)
 
     return make
 

@@ -222,19 +222,19 @@ def _event_table(served: ServedModel, request: _Request, length: int) -> pd.Data
         names = {ITEM_NAME: pd.Series(served.item_names[ids], dtype=object)}
     return pd.DataFrame({
         served.item_field: pd.Series(served.items.tokens[ids], dtype=object), **names,
-        served.time_field: _in_file_unit(time, served.catalogue), "date": _dates(time, served.catalogue),
+        served.time_field: _in_file_unit(time, served.description), "date": _dates(time, served.description),
         "seconds_before": request.time - time,
     })  # fmt: skip
 
 
-def _in_file_unit(time: Any, catalogue: Any) -> Any:
+def _in_file_unit(time: Any, description: Any) -> Any:
     """Times in the unit of the training file; a number or an array."""
-    return time / seconds_per_unit(catalogue.config["time_unit"]) + catalogue.first_time
+    return time / seconds_per_unit(description.config["time_unit"]) + description.first_time
 
 
-def _dates(time: np.ndarray, catalogue: Any) -> pd.DatetimeIndex:
+def _dates(time: np.ndarray, description: Any) -> pd.DatetimeIndex:
     """Dates in UTC, to the millisecond; NaT before 1678 and after 2261, which pandas cannot represent."""
-    milliseconds = np.round((time + (catalogue.time_origin or 0.0)) * 1000)
+    milliseconds = np.round((time + (description.time_origin or 0.0)) * 1000)
     return pd.DatetimeIndex(pd.to_datetime(milliseconds, unit="ms", utc=True, errors="coerce"))
 
 
@@ -248,7 +248,7 @@ def _explanation(
     events: pd.DataFrame,
     attention: AttentionWeights | None,
 ) -> Explanation:
-    item, item_field, catalogue = str(served.items.tokens[ranking.item]), served.item_field, served.catalogue
+    item, item_field, description = str(served.items.tokens[ranking.item]), served.item_field, served.description
     tokens, layer = events[item_field].tolist(), 0
     if attention is not None:
         layer = attention.heads[-1].layer
@@ -257,8 +257,8 @@ def _explanation(
                 events[f"attention_{head.name}"] = head.weights[: len(events)].double().cpu().numpy()
     return Explanation(
         user=request.user, item=item, item_field=item_field, time_field=served.time_field,
-        model=type(served.model).__name__, time=float(_in_file_unit(request.time, catalogue)),
-        date=_dates(np.array([request.time]), catalogue)[0], score=ranking.score, rank=ranking.rank,
+        model=type(served.model).__name__, time=float(_in_file_unit(request.time, description)),
+        date=_dates(np.array([request.time]), description)[0], score=ranking.score, rank=ranking.rank,
         candidates=ranking.candidates, average_score=ranking.average_score, events=events,
         attention=_attention_table(attention, tokens, item, item_field), layer=layer,
         interests=_interest_table(attention, tokens, item_field), interest_use=_interest_use_table(attention),
