@@ -24,7 +24,7 @@ from recbole_ext.checkpoint.restore import (
     stored_keys,
 )
 from recbole_ext.config import Config
-from recbole_ext.config.evaluation import check_run
+from recbole_ext.config.checks import check_run
 from recbole_ext.data import create_dataset, data_preparation
 from recbole_ext.errors import InputError
 from recbole_ext.evaluation.per_user import check_users, per_user_file, write_per_user

@@ -35,8 +35,8 @@ def finder(folder: Path) -> Callable[..., str]:
     """`dataset_dir`, which takes the small data set for ml-100k where no `data_path` is given."""
     small, usual = written(folder), config.dataset_dir
 
-    def find(data_path: str, dataset: str, given: bool, parts: Any = None) -> str:
-        return str(small) if dataset == NAME and not given else usual(data_path, dataset, given, parts)
+    def find(data_path: str, dataset: str, from_user: bool, parts: Any = None) -> str:
+        return str(small) if dataset == NAME and not from_user else usual(data_path, dataset, from_user, parts)
 
     return find
 

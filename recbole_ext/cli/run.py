@@ -92,7 +92,7 @@ def config_files(text: str | None) -> list[str]:
     The text is the name of an existing file, whatever characters it has; or several words, in which quotes hold a name
     with blanks together and a backslash has no special meaning; or a list, `['a.yaml', 'b.yaml']`.
     """
-    from recbole_ext.config.paths import setting_or_file
+    from recbole_ext.config.paths import preset_or_file
 
     if not text or os.path.exists(text):
         return [text] if text else []
@@ -106,7 +106,7 @@ def config_files(text: str | None) -> list[str]:
     except ValueError as error:  # a quote that is not closed
         raise InputError(f"--config_files is {text!r}; it should be file names, separated by blanks.") from error
     for name in names if len(names) > 1 else []:
-        if not os.path.exists(setting_or_file(name)):
+        if not os.path.exists(preset_or_file(name)):
             raise InputError(
                 f"--config_files names '{name}', which does not exist; a name with blanks needs its own quotes, "
                 f"--config_files=\"'my file.yaml' other.yaml\"."
@@ -126,11 +126,11 @@ def default_dataset(files: Sequence[str], keys: Sequence[str]) -> str:
         files: configuration files; the last one that names a data set counts.
         keys: the configuration keys of the command line, as `--key=value`.
     """
-    from recbole_ext.config.paths import setting_or_file
+    from recbole_ext.config.paths import preset_or_file
 
     values: dict[str, Any] = {}
     for file in files:
-        values |= read_yaml(setting_or_file(file))
+        values |= read_yaml(preset_or_file(file))
     if values.get("dataset") is not None:
         return str(values["dataset"])
     if "data_path" in values or any(key.partition("=")[0] == "--data_path" for key in keys):

@@ -1,4 +1,4 @@
-"""Which columns of the atomic files are read: adds those that other keys name, and refuses contradictions."""
+"""Which columns of the atomic files are read: adds the columns that other keys name, and refuses contradictions."""
 
 from typing import Any
 
@@ -8,100 +8,104 @@ from recbole_ext.config.negative_sampling import evaluation_modes
 from recbole_ext.errors import InputError
 from recbole_ext.utils.wording import nearest
 
-FIELDS = ("USER_ID_FIELD", "ITEM_ID_FIELD", "TIME_FIELD")  # of an event; sequential models need all three
-COUNTING = ("rm_dup_inter", "user_inter_num_interval", "item_inter_num_interval")  # of users and items
-NAMING = (
+EVENT_FIELDS = ("USER_ID_FIELD", "ITEM_ID_FIELD", "TIME_FIELD")  # sequential models need all three
+USER_ITEM_KEYS = ("rm_dup_inter", "user_inter_num_interval", "item_inter_num_interval")  # need both ids
+COLUMN_KEYS = (
     "threshold", "val_interval", "normalize_field", "numerical_features", "discretization", "alias_of_user_id",
     "alias_of_item_id",
 )  # fmt: skip
 
 
-def resolve_columns(final: dict[str, Any], given: set[str], model_class: Any) -> None:
+def resolve_columns(final: dict[str, Any], user_keys: set[str], model_class: Any) -> None:
     """Choose the columns of the `.inter` file, or check the user's choice against the other keys.
 
     RecBole reads `[user_id, item_id]` by default; the columns that other keys name are added.
 
+    Args:
+        final: all keys and their values; changed in place.
+        user_keys: the keys that the user set.
+        model_class: class of the model.
+
     Raises:
         InputError: a column that a sequential model needs has no name, is left out, or is used twice.
     """
-    needed: dict[str, str] = {}
-    eval_args = final["eval_args"]
-    if eval_args.get("order") == "TO" or "TS" in (eval_args.get("split") or {}):
-        needed = {final.get("TIME_FIELD") or "": "TIME_FIELD"}
-    if model_class.type == ModelType.SEQUENTIAL:
-        needed = {final.get(key) or "": key for key in FIELDS}
-        _check_events(final, needed)
-    else:
-        _check_ids(final, model_class)
-    if not needed and _splits_in_order_of_time(final):
-        if not final.get("TIME_FIELD"):
-            raise InputError("TIME_FIELD is empty, but eval_args splits in order of time; name the column of times.")
-        needed = {final["TIME_FIELD"]: "TIME_FIELD"}
-    columns = final.get("load_col")
-    if columns is None:  # everything is read
+    required = _required_columns(final, model_class)
+    load_col = final.get("load_col")
+    if load_col is None:  # all columns are read
         return
-    for suffix in final.get("unload_col") or {}:
-        if "load_col" not in given:
-            columns[suffix] = "*"  # all but those left out; RecBole takes one of the two lists
-    columns.update({suffix: "*" for suffix, names in columns.items() if names == ["*"]})
-    here = columns.get("inter") or []
-    if here == "*":
+    if "load_col" not in user_keys:
+        load_col.update(dict.fromkeys(final.get("unload_col") or {}, "*"))  # RecBole allows one of the two
+    load_col.update({suffix: "*" for suffix, names in load_col.items() if names == ["*"]})
+    loaded = load_col.get("inter") or []
+    if loaded == "*":
         return
-    anywhere = {name for names in columns.values() if names != "*" for name in names or []}
-    unknown = "*" in columns.values()  # some other file is read whole: what it holds shows when it is read
-    missing = {name: key for name, key in needed.items() if name not in here}
-    anywhere |= set(final.get("preload_weight") or {})  # the file of pretrained vectors has a reader of its own
-    missing |= {name: key for key in NAMING for name in final.get(key) or [] if name not in anywhere and not unknown}
-    if "load_col" not in given:
+    missing = {name: key for name, key in required.items() if name not in loaded}
+    in_any_file = {name for names in load_col.values() if names != "*" for name in names or []}
+    in_any_file |= set(final.get("preload_weight") or {})  # read from the file of pretrained vectors
+    if "*" not in load_col.values():  # otherwise the columns of a file are known only when it is read
+        missing |= {name: key for key in COLUMN_KEYS for name in final.get(key) or [] if name not in in_any_file}
+    if "load_col" not in user_keys:
         if model_class.type != ModelType.SEQUENTIAL:
-            _hide(final, missing.keys() & needed.keys())
-        if here == ["user_id", "item_id"]:  # RecBole's default, whatever the columns are called here
-            here = [final["USER_ID_FIELD"], final["ITEM_ID_FIELD"]]
-        columns["inter"] = list(dict.fromkeys([*here, *missing]))
+            _hide(final, missing.keys() & required.keys())
+        if loaded == ["user_id", "item_id"]:  # RecBole's default; the user's fields may have other names
+            loaded = [final["USER_ID_FIELD"], final["ITEM_ID_FIELD"]]
+        load_col["inter"] = list(dict.fromkeys([*loaded, *missing]))
     elif missing:
         name, key = next(iter(missing.items()))
-        near = nearest(name, anywhere)
-        if near and key not in FIELDS:
+        near = nearest(name, in_any_file)
+        if near and key not in EVENT_FIELDS:
             raise InputError(f"{key} names '{name}', which load_col does not list; did you mean '{near}'?")
-        raise InputError(f"load_col lists {here} for the .inter file, without '{name}', which {key} names; add it.")
+        raise InputError(f"load_col lists {loaded} for the .inter file, without '{name}', which {key} names; add it.")
+
+
+def _required_columns(final: dict[str, Any], model_class: Any) -> dict[str, str]:
+    """Columns of the `.inter` file that the model or the split needs, with the keys that name them."""
+    if model_class.type == ModelType.SEQUENTIAL:
+        required = {final.get(key) or "": key for key in EVENT_FIELDS}
+        _check_events(final, required)
+        return required
+    _check_ids(final, model_class)
+    eval_args, time = final["eval_args"], final.get("TIME_FIELD")
+    split = eval_args.get("split") or {}
+    dates = "date" in split and not final.get("benchmark_filename")
+    if not (eval_args.get("order") == "TO" or "TS" in split or dates):
+        return {}
+    if not time:
+        raise InputError("TIME_FIELD is empty, but eval_args splits in order of time; name the column of times.")
+    return {time: "TIME_FIELD"}
 
 
 def _check_ids(final: dict[str, Any], model_class: Any) -> None:
-    """Events have users and items, or neither where a model learns labels from other columns alone."""
+    """Require users and items; a model that learns labels from other columns may do without both."""
     user, item = final.get("USER_ID_FIELD"), final.get("ITEM_ID_FIELD")
     if user and item:
         return
     if user or item:
         empty, other = ("ITEM_ID_FIELD", "USER_ID_FIELD") if user else ("USER_ID_FIELD", "ITEM_ID_FIELD")
         raise InputError(f"{empty} is empty and {other} is '{user or item}'; name both columns, or neither.")
-    modes, draws = evaluation_modes(final["eval_args"]), final.get("train_neg_sample_args")
-    wrong = ""
+    modes, negatives = evaluation_modes(final["eval_args"]), final.get("train_neg_sample_args")
+    filters = [key for key in USER_ITEM_KEYS if final.get(key) not in (None, "[0,inf)")]
+    reason = ""
     if model_class.type not in (ModelType.CONTEXT, ModelType.DECISIONTREE):
-        wrong = f"{model_class.__name__} needs both"
+        reason = f"{model_class.__name__} needs both"
     elif modes != {"labeled"}:
-        wrong = f"eval_args mode {min(modes - {'labeled'})} ranks items; set it to labeled"
-    elif draws:
-        wrong = f"train_neg_sample_args is {draws}, which draws items; set it to None"
+        reason = f"eval_args mode {min(modes - {'labeled'})} ranks items; set it to labeled"
+    elif negatives:
+        reason = f"train_neg_sample_args is {negatives}, which draws items; set it to None"
     elif "GAUC" in final["metrics"]:
-        wrong = "metrics has GAUC, which is measured for each user; choose AUC"
+        reason = "metrics has GAUC, which is measured for each user; choose AUC"
     elif "LS" in (final["eval_args"].get("split") or {}) and not final.get("benchmark_filename"):
-        wrong = "eval_args split LS leaves out events of each user; set it to RS"
-    elif counted := next((key for key in COUNTING if final.get(key) not in (None, "[0,inf)")), None):
-        wrong = f"{counted} is {final[counted]!r}, which is about users and items; leave it out"
-    if wrong:
-        raise InputError(f"USER_ID_FIELD and ITEM_ID_FIELD are empty, but {wrong}.")
+        reason = "eval_args split LS holds out events of each user; set it to RS"
+    elif filters:
+        reason = f"{filters[0]} is {final[filters[0]]!r}, which needs users and items; leave it out"
+    if reason:
+        raise InputError(f"USER_ID_FIELD and ITEM_ID_FIELD are empty, but {reason}.")
     loaded = (final.get("load_col") or {}).get("inter")
     if isinstance(loaded, list) and not set(loaded) - {final["LABEL_FIELD"], *(final.get("threshold") or {})}:
         raise InputError(
             f"load_col lists {loaded} for the .inter file, which leaves {model_class.__name__} no column to learn "
-            f"from; add those of features."
+            f"from; add feature columns."
         )
-
-
-def _splits_in_order_of_time(final: dict[str, Any]) -> bool:
-    eval_args = final["eval_args"]
-    split = eval_args.get("split") or {}
-    return not final.get("benchmark_filename") and (eval_args.get("order") == "TO" or bool({"TS", "date"} & set(split)))
 
 
 def _hide(final: dict[str, Any], names: set[str]) -> None:
@@ -111,21 +115,22 @@ def _hide(final: dict[str, Any], names: set[str]) -> None:
         final["unused_col"] = {**unused, "inter": list(dict.fromkeys([*(unused.get("inter") or []), *sorted(names)]))}
 
 
-def _check_events(final: dict[str, Any], needed: dict[str, str]) -> None:
-    if "" in needed:
-        raise InputError(f"{needed['']} is empty; sequential models need the name of that column.")
-    if len(needed) < len(FIELDS):
-        raise InputError(f"two of {', '.join(FIELDS)} are the same; each should be a column of its own.")
-    length, lists = final["ITEM_LIST_LENGTH_FIELD"], [name + final["LIST_SUFFIX"] for name in needed]
-    if length in needed or length in lists:
-        raise InputError(f"ITEM_LIST_LENGTH_FIELD is '{length}', a column of events or their list already.")
+def _check_events(final: dict[str, Any], required: dict[str, str]) -> None:
+    """Refuse names and lists of columns that leave a sequential model without events or histories."""
+    if "" in required:
+        raise InputError(f"{required['']} is empty; sequential models need the name of that column.")
+    if len(required) < len(EVENT_FIELDS):
+        raise InputError(f"two of {', '.join(EVENT_FIELDS)} are the same; name three different columns.")
+    length, histories = final["ITEM_LIST_LENGTH_FIELD"], [name + final["LIST_SUFFIX"] for name in required]
+    if length in required or length in histories:
+        raise InputError(f"ITEM_LIST_LENGTH_FIELD is '{length}', which already names events or their history.")
     items = final["ITEM_ID_FIELD"] + final["LIST_SUFFIX"]
-    for name, what in ((length, "the length of histories"), (items, "the items of histories")):
+    for name, meaning in ((length, "the length of histories"), (items, "the items of histories")):
         if name in ((final.get("unused_col") or {}).get("inter") or []):
-            raise InputError(f"unused_col leaves out '{name}', {what}; sequential models need it.")
-    for name in needed.keys() & (final.get("threshold") or {}).keys():
-        raise InputError(f"threshold names '{name}', the {needed[name]}; labels come from another column.")
-    for name, field in needed.items():
+            raise InputError(f"unused_col leaves out '{name}', {meaning}; sequential models need it.")
+    for name in required.keys() & (final.get("threshold") or {}).keys():
+        raise InputError(f"threshold names '{name}', the {required[name]}; make labels from another column.")
+    for name, field in required.items():
         for key in ("unload_col", "unused_col") if field != "TIME_FIELD" else ("unload_col",):
             if name in ((final.get(key) or {}).get("inter") or []):
                 raise InputError(f"{key} leaves out '{name}', the {field}; sequential models need it.")
@@ -134,21 +139,21 @@ def _check_events(final: dict[str, Any], needed: dict[str, str]) -> None:
 
 
 def without_item_vectors(keys: dict[str, Any]) -> dict[str, Any]:
-    """Keys of a run whose item vectors come from its checkpoint: the file of pretrained ones is not needed.
+    """Keys that no longer need the file of pretrained item vectors, because the checkpoint has the vectors.
 
     Args:
-        keys: of a model of this package, which reads no other additional files.
+        keys: the keys of a model of this package, which reads no other additional files.
     """
-    columns = keys.get("preload_weight")
-    if not columns:
+    vectors = keys.get("preload_weight")
+    if not vectors:
         return keys
-    aliases = [name for name in keys.get("alias_of_item_id") or () if name not in columns]
-    loaded = keys.get("load_col") or {}
-    others = [
+    aliases = [name for name in keys.get("alias_of_item_id") or () if name not in vectors]
+    load_col = keys.get("load_col") or {}
+    suffixes = [
         suffix
         for suffix in keys.get("additional_feat_suffix") or ()
-        if isinstance(loaded.get(suffix), list) and not set(columns) & set(loaded[suffix])
+        if isinstance(load_col.get(suffix), list) and not set(vectors) & set(load_col[suffix])
     ]
     return {
-        **keys, "preload_weight": None, "alias_of_item_id": aliases or None, "additional_feat_suffix": others or None,
+        **keys, "preload_weight": None, "alias_of_item_id": aliases or None, "additional_feat_suffix": suffixes or None,
     }  # fmt: skip

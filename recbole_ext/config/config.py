@@ -1,4 +1,4 @@
-"""RecBole's configuration, with the names, files and checks of this package on top."""
+"""RecBole's `Config`, extended by the models, property files and checks of this package."""
 
 import os
 import sys
@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from recbole.config import Config as RecBoleConfig
 
-from recbole_ext.config import checks, columns, evaluation
+from recbole_ext.config import checks, columns, metrics
 from recbole_ext.config import negative_sampling as sampling
 from recbole_ext.config.known_keys import DERIVED, OF_TRANSFORMS, known_keys, unknown_key_sentence, without_effect
-from recbole_ext.config.paths import check_dataset_name, dataset_dir, properties_dir, setting_or_file
+from recbole_ext.config.paths import check_dataset_name, dataset_dir, preset_or_file, properties_dir
 from recbole_ext.config.schema import string, validator_of
 from recbole_ext.errors import InputError, recbole_errors_as_input_error
 from recbole_ext.model import contract
@@ -50,15 +50,15 @@ class Config(RecBoleConfig):
         argv: command-line arguments, all of which must be keys. `None` reads those of the running program, as
             RecBole does, and skips arguments that are not keys; `[]` reads none.
 
-    Keys that only training or evaluation needs are checked there, by `data_preparation`, the trainer and
-    `run_recbole`, because a configuration may be used to read data only.
+    `data_preparation`, the trainer and `run_recbole` check the keys that only training or evaluation needs, because a
+    program may make a configuration only to read data.
 
     Attributes:
-        given (set[str]): the keys that the user set.
-        changed_defaults (list[str]): a sentence for each default of evaluation that was changed to fit the user's keys.
+        user_keys (set[str]): the keys that the user set.
+        changed_defaults (list[str]): a sentence for each evaluation default that was changed to fit the user's keys.
 
     Raises:
-        InputError: a key, a value or a name is wrong; the message says what would be right.
+        InputError: a key, a value or a name is wrong.
     """
 
     def __init__(
@@ -72,22 +72,22 @@ class Config(RecBoleConfig):
         self.argv = argv
         if not isinstance(config_dict, (dict, type(None))):
             raise InputError(f"config_dict is {config_dict!r}; it should be a dictionary of keys and values.")
-        given = {str(key): value for key, value in (config_dict or {}).items()}
+        keys = {str(key): value for key, value in (config_dict or {}).items()}
         with recbole_errors_as_input_error("these keys"):
-            super().__init__(model, dataset, config_file_list, given)
+            super().__init__(model, dataset, config_file_list, keys)
         contract.check_config(self.model_class, self)
 
     # ------------------------------------------------------------------ reading the sources
 
     def compatibility_settings(self) -> None:
         """Define the NumPy names that RecBole uses and NumPy 2 has removed."""
-        kinds: dict[str, Any] = {
+        types: dict[str, Any] = {
             "float": np.float64, "int": np.int_, "long": np.int_, "bool": np.bool_,
             "str": np.str_, "object": np.object_,
         }  # fmt: skip
-        for name, kind in kinds.items():
+        for name, numpy_type in types.items():
             if name not in np.__dict__:
-                setattr(np, name, kind)
+                setattr(np, name, numpy_type)
 
     def _build_yaml_loader(self):
         return LiteralLoader
@@ -104,7 +104,7 @@ class Config(RecBoleConfig):
             raise InputError(f"config_file_list is {file_list!r}; it should be a list of paths.")
         merged: dict[str, Any] = {}
         for file in file_list or []:
-            merged.update(read_yaml(setting_or_file(str(file))))
+            merged.update(read_yaml(preset_or_file(str(file))))
         return merged
 
     def _load_cmd_line(self):
@@ -115,7 +115,7 @@ class Config(RecBoleConfig):
         return parse_arguments(sys.argv[1:], strict=False)
 
     def _convert_config_dict(self, config_dict):
-        return config_dict  # _get_final_config_dict parses text, when the validators of the keys are known
+        return config_dict  # _get_final_config_dict parses text, because that needs the model's validators
 
     def _get_model_and_dataset(self, model, dataset):
         external = self.external_config_dict
@@ -126,43 +126,42 @@ class Config(RecBoleConfig):
         return super()._get_model_and_dataset(model, check_dataset_name(validate("dataset", dataset, string)))
 
     def _load_internal_config_dict(self, model, model_class, dataset):
-        # a user's class has the defaults of the known model that it extends
+        # a subclass of a model of this package or of RecBole has the defaults of that model
         base = next((cls for cls in model_class.__mro__ if is_known(cls)), model_class)
-        # RecBole has a LightSANs, too; its property file must not change ours
-        ours = is_ours(base)
+        ours = is_ours(base)  # then do not read RecBole's file of the same name (LightSANs.yaml)
         super()._load_internal_config_dict("" if ours else base.__name__, model_class, dataset)
         files = ["overall.yaml", f"dataset/{dataset}.yaml", *([f"model/{base.__name__}.yaml"] if ours else [])]
-        own = [read_property_file(str(file)) for file in map(properties_dir().joinpath, files) if file.is_file()]
-        self.own_keys = {key for values in own for key in values}
-        for values in own:
-            self.internal_config_dict.update(values)
+        self.package_keys: set[str] = set()
+        for file in map(properties_dir().joinpath, files):
+            if file.is_file():
+                self.package_keys |= self._update_internal_config_dict(str(file)).keys()
 
     def _get_final_config_dict(self):
         defaults = self.internal_config_dict
         sources = (self.file_config_dict, self.variable_config_dict, self.cmd_config_dict)
         self._refuse_unknown(sources)
         for source in sources:
-            bare = source is self.cmd_config_dict  # here True means a key without a value; all values are text
-            source.update({key: self._validate(key, value, bare and value is True) for key, value in source.items()})
+            for key, value in source.items():  # on the command line, True stands for a key without a value
+                source[key] = self._validate(key, value, source is self.cmd_config_dict and value is True)
         self._merge_external_config_dict()
-        external, self.given = self.external_config_dict, set(self.external_config_dict)
-        if "eval_args" in external:  # each source may set some of its keys
+        external, self.user_keys = self.external_config_dict, set(self.external_config_dict)
+        if "eval_args" in external:  # merge the sources, each of which may set some of its keys
             external["eval_args"] = {}
             for source in (defaults, *sources):
                 external["eval_args"].update(source.get("eval_args", {}))
         final = super()._get_final_config_dict()
-        sampling.resolve_negative_sampling(final, self.given, self.model_class)
-        columns.resolve_columns(final, self.given, self.model_class)
-        self.changed_defaults = evaluation.resolve_defaults(final, self.given, self.model_class)
+        sampling.resolve_negative_sampling(final, self.user_keys, self.model_class)
+        columns.resolve_columns(final, self.user_keys, self.model_class)
+        self.changed_defaults = metrics.resolve_defaults(final, self.user_keys, self.model_class)
         return final
 
     def validated(self, key: str, value: Any) -> Any:
-        """The normalised form of another value for a key.
+        """The normalised form of a value that a search may try for a key.
 
         Raises:
             InputError: nothing reads the key, or the value is not valid for it.
         """
-        # the value of transform may change, too, so the keys of every transform are allowed
+        # the search may also change transform, so the keys of every transform are allowed
         known = self._known_keys() | {name for names in OF_TRANSFORMS.values() for name in names}
         if key not in known and not self["allow_unknown"]:
             raise InputError(unknown_key_sentence(key, self._known_keys(), name_of(self.model_class)))
@@ -174,10 +173,10 @@ class Config(RecBoleConfig):
         return known_keys(self.model_class, defaults, transform)
 
     def _validate(self, key: str, value: Any, bare: bool = False) -> Any:
-        """The normalised value of a key; `bare` if the command line has the key without a value."""
+        """The normalised value of a key; `bare`: the command line has the key without a value."""
         validators = contract.validators(self.model_class)
         default = self.internal_config_dict.get(key)
-        validator = validators.get(key) or validator_of(key, default, key in self.own_keys)
+        validator = validators.get(key) or validator_of(key, default, key in self.package_keys)
         if isinstance(value, str) and not validator.raw_text:
             try:
                 value = parse_literal(value)
@@ -193,26 +192,25 @@ class Config(RecBoleConfig):
             raise InputError(f"--{key} has no value; it{str(error).partition('; it')[2]}") from None
 
     def _refuse_unknown(self, sources: Sequence[dict[str, Any]]) -> None:
-        known, shared = self._known_keys(), without_effect(self.model_class)
-        name = name_of(self.model_class)
+        known, unused, name = self._known_keys(), without_effect(self.model_class), name_of(self.model_class)
         allow = any(self._validate(key, source[key]) for source in sources for key in source if key == "allow_unknown")
         for source in sources:
-            from_host = self.argv is None and source is self.cmd_config_dict
-            if "config_files" in source and not from_host:  # RecBole's own scripts read that argument themselves
+            from_program = self.argv is None and source is self.cmd_config_dict
+            if "config_files" in source and not from_program:  # RecBole's scripts read this argument
                 raise InputError("config_files cannot be a key; name files on the command line or in code.")
             for key in [key for key in source if key not in known and not self._is_default(key, source[key])]:
                 sentence = unknown_key_sentence(key, known, name)
-                if not from_host and (not allow or key in DERIVED):
+                if not from_program and (not allow or key in DERIVED):
                     raise InputError(sentence)
                 getLogger().warning(sentence)
-                if not allow:  # the host program may have other arguments
+                if not allow:  # it may be an argument of the running program
                     del source[key]
-            for key in shared & source.keys():
+            for key in unused & source.keys():
                 if not self._is_default(key, source[key]):
                     getLogger().warning(f"key '{key}' has no effect: {name} does not read it.")
 
     def _is_default(self, key: str, value: Any) -> bool:
-        """Whether a value is the default of its key, so that it changes nothing."""
+        """Whether a value is the default of its key."""
         return key in self.internal_config_dict and self._validate(key, value) == self.internal_config_dict[key]
 
     # ------------------------------------------------------------------ derived keys and checks
@@ -220,41 +218,40 @@ class Config(RecBoleConfig):
     def _set_default_parameters(self):
         final = self.final_config_dict
         checks.check_environment(final, self.model_class)
-        data_path, metrics = final["data_path"], final["metrics"]
         checks.check_loss_type(final, self.model_class)
-        final["metrics"] = evaluation.metrics_accepted_by_recbole(metrics, final["eval_args"])
-        bigger = final.get("valid_metric_bigger")
+        data_path, names, bigger = final["data_path"], final["metrics"], final.get("valid_metric_bigger")
+        final["metrics"] = metrics.metrics_accepted_by_recbole(names, final["eval_args"])
         super()._set_default_parameters()
-        final["metrics"] = metrics
-        if "valid_metric_bigger" in self.given and bigger != final["valid_metric_bigger"]:
+        final["metrics"] = names
+        if "valid_metric_bigger" in self.user_keys and bigger != final["valid_metric_bigger"]:
             raise InputError(
-                f"valid_metric_bigger is {bigger}, but it follows from valid_metric {final['valid_metric']}, of which "
-                f"{'more' if final['valid_metric_bigger'] else 'less'} is better; leave it out."
+                f"valid_metric_bigger is {bigger}, but for valid_metric {final['valid_metric']} "
+                f"{'larger' if final['valid_metric_bigger'] else 'smaller'} values are better; leave it out."
             )
         checks.check_transform(final, self.model_class)
         checks.check_history(final, self.model_class)
         checks.check_files(final)
         final["data_path"] = self._find_data(data_path)
         final["checkpoint_dir"] = absolute(final["checkpoint_dir"], "checkpoint_dir")
-        if final["log_dir"] != ".":  # "." stays: the working directory may differ when the run is resumed
+        if final["log_dir"] != ".":  # "." means the working directory, also that of a resumed run
             final["log_dir"] = absolute(final["log_dir"], "log_dir")
         sampling.warn_of_unused_labels(final, self.model_class)
 
     def _find_data(self, data_path: str) -> str:
         parts = self.final_config_dict["benchmark_filename"]
-        return dataset_dir(data_path, self.dataset, "data_path" in self.given, parts)
+        return dataset_dir(data_path, self.dataset, "data_path" in self.user_keys, parts)
 
     def _init_device(self):
         final = self.final_config_dict
-        outside = os.environ.get("CUDA_VISIBLE_DEVICES")
-        given = final["gpu_id"] if "gpu_id" in self.given or outside is None else outside
-        given = "" if given is None or not final["use_gpu"] else given
-        final["gpu_id"] = ",".join(given) if isinstance(given, list) else given
+        environment = os.environ.get("CUDA_VISIBLE_DEVICES")
+        gpus = final["gpu_id"] if "gpu_id" in self.user_keys or environment is None else environment
+        gpus = "" if gpus is None or not final["use_gpu"] else gpus
+        final["gpu_id"] = ",".join(gpus) if isinstance(gpus, list) else gpus
         super()._init_device()
-        if not final["use_gpu"]:  # only this run is without a GPU; restore the environment of the process
+        if not final["use_gpu"]:  # RecBole hid the GPUs from the whole process; undo that
             os.environ.pop("CUDA_VISIBLE_DEVICES")
-            if outside is not None:
-                os.environ["CUDA_VISIBLE_DEVICES"] = outside
+            if environment is not None:
+                os.environ["CUDA_VISIBLE_DEVICES"] = environment
 
     # ------------------------------------------------------------------ for checkpoints
 

@@ -1,8 +1,8 @@
 """Which configuration keys a model reads, and the message for a key that it does not read.
 
-RecBole ignores unknown keys, so a typo goes unnoticed, and it has no list of the keys of a model: property files omit
-some keys, and users' models have none. So the keys are found in the source code: every `config["key"]` in the class of
-the model and in the classes and functions that it uses.
+RecBole ignores unknown keys, so a typo goes unnoticed. It has no complete list of a model's keys: its property files
+omit some, and users' models have no such files. This module therefore searches the source code for `config["key"]`, in
+the class of the model and in the classes and functions that it uses.
 """
 
 import ast
@@ -25,7 +25,7 @@ from recbole_ext.model import contract
 from recbole_ext.utils.literals import read_yaml
 from recbole_ext.utils.wording import listed, nearest
 
-# RecBole derives these from other keys. They cannot be given, and a checkpoint does not keep them.
+# RecBole derives these from other keys. Users cannot set them, and checkpoints do not store them.
 DERIVED = {
     "MODEL_TYPE", "MODEL_INPUT_TYPE", "eval_type", "device", "single_spec", "local_rank", "valid_neg_sample_args",
     "test_neg_sample_args", "MASK_INDEX", "MASK_ITEM_SEQ", "POS_ITEMS", "NEG_ITEMS", "INVERSE_ITEM_SEQ",
@@ -33,17 +33,17 @@ DERIVED = {
 }  # fmt: skip
 # Read by RecBole's core for every model, but missing from its property files.
 UNDOCUMENTED = {"model", "dataset", "config_files", "encoding", "nproc", "world_size", "tail_ratio"}
-# Read by some of RecBole's transformations of histories only.
+# Read only by the transformations of histories (key `transform`).
 OF_TRANSFORMS = {"mask_itemseq": {"mask_ratio", "ft_ratio"}, "crop_itemseq": {"eta"}, "reorder_itemseq": {"beta"}}
 OF_HISTORIES = {"history", "min_history"}
-# These keys describe the files. Models share configuration files, so a key without effect is only warned about.
+# These keys describe the files. Models share configuration files, so a key without effect only causes a warning.
 OF_SEQUENTIAL_DATA = {"MAX_ITEM_LIST_LENGTH", "ITEM_LIST_LENGTH_FIELD", "LIST_SUFFIX", "POSITION_FIELD"}
 OF_KNOWLEDGE_DATA = {
     "kg_reverse_r", "entity_kg_num_interval", "relation_kg_num_interval", "alias_of_entity_id", "alias_of_relation_id",
     "HEAD_ENTITY_ID_FIELD", "TAIL_ENTITY_ID_FIELD", "RELATION_ID_FIELD", "ENTITY_ID_FIELD",
 }  # fmt: skip
 
-# Former names of RecBole's keys, and common guesses: the key to write.
+# Old names of RecBole's keys and common guesses -> the right key.
 RENAMED = {
     "eval_setting": "eval_args",
     "training_neg_sample_num": "train_neg_sample_args",
@@ -58,7 +58,7 @@ RENAMED = {
     "lr": "learning_rate",
     "device": "use_gpu or gpu_id",
 }
-# Models use different keys for the same thing: its name, and the keys.
+# Meaning -> the keys that different models use for it.
 SYNONYMS = {
     "attention heads": ("n_heads", "num_heads", "num_attention_heads", "absolute_kernels", "relative_kernels"),
     "the size of vectors": (
@@ -78,12 +78,12 @@ SYNONYMS = {
 }  # fmt: skip
 NOTES = {"relative_kernels": " (one head for each kernel)"}
 REASONS = {
-    **dict.fromkeys(("local_rank", "ip", "port", "offset"), "one run is one process"),
-    **dict.fromkeys((*OF_HISTORIES, "exclude_history"), "only sequential models on the event log do"),
-    "preload_weight": "it takes no pretrained vectors (MEANTIME, LightSANs and BST take those of items)",
+    **dict.fromkeys(("local_rank", "ip", "port", "offset"), "a run has one process"),
+    **dict.fromkeys((*OF_HISTORIES, "exclude_history"), "only sequential models on the event log read it"),
+    "preload_weight": "it reads no pretrained vectors (MEANTIME, LightSANs and BST read item vectors)",
 }
 
-FOREIGN = {"builtins", "torch", "numpy", "scipy", "pandas", *sys.stdlib_module_names}
+EXTERNAL = {"builtins", "torch", "numpy", "scipy", "pandas", *sys.stdlib_module_names}
 CORE = re.compile(r"recbole(_ext)?\.(config|data|evaluator|quick_start|sampler|trainer|utils)\b")
 CONFIG = re.compile(r"conf|cfg", re.IGNORECASE)  # variables that hold a configuration
 
@@ -92,19 +92,18 @@ CONFIG = re.compile(r"conf|cfg", re.IGNORECASE)  # variables that hold a configu
 
 
 def known_keys(model_class: Any, defaults: Iterable[str] = (), transform: str | None = None) -> set[str]:
-    """All keys that change something for a model.
+    """All keys that have an effect on a model's runs: those of its source code, its property files, and RecBole's core.
 
     Args:
-        model_class: the model. Keys count that its source reads, its base classes, the classes that it uses, and the
-            trainer and data set that RecBole has for this model only.
-        defaults: keys of the property files that were read for it.
+        model_class: the model.
+        defaults: keys of its property files.
         transform: the value of the key `transform`; some transformations read further keys.
     """
     keys = {*defaults, *_documented(), *UNDOCUMENTED}
     keys -= OF_HISTORIES | {"exclude_history", "preload_weight"}
     keys |= read_by(model_class) | OF_TRANSFORMS.get(str(transform), set())
     if contract.input_type(model_class) is None:
-        keys.add("loss_type")  # RecBole derives the type of input from it
+        keys.add("loss_type")  # RecBole derives the input type from it
     if model_class.type == ModelType.SEQUENTIAL:
         keys.add("exclude_history")
         if _recbole_class("data.dataset", model_class, "Dataset") is None:  # its data set is an event log
@@ -113,7 +112,7 @@ def known_keys(model_class: Any, defaults: Iterable[str] = (), transform: str | 
 
 
 def without_effect(model_class: Any) -> set[str]:
-    """Keys about data that a model does not use. They are allowed because models share configuration files."""
+    """Keys about data that a model does not use; allowed because models share configuration files."""
     keys = set() if model_class.type == ModelType.SEQUENTIAL else OF_SEQUENTIAL_DATA
     keys = keys if model_class.type == ModelType.KNOWLEDGE else keys | OF_KNOWLEDGE_DATA
     dataset = _recbole_class("data.dataset", model_class, "Dataset")
@@ -122,7 +121,7 @@ def without_effect(model_class: Any) -> set[str]:
 
 @cache
 def _documented() -> frozenset[str]:
-    """The keys of RecBole's property files for all models, and of ours."""
+    """The keys of the property files for all models, RecBole's and this package's."""
     theirs = Path(recbole.__file__).parent / "properties"
     files = (theirs / "overall.yaml", theirs / "dataset" / "sample.yaml", properties_dir() / "overall.yaml")
     return frozenset(key for file in files for key in read_yaml(str(file)))
@@ -130,22 +129,23 @@ def _documented() -> frozenset[str]:
 
 @cache
 def read_by(cls: type) -> frozenset[str]:
-    """The keys that the source of a class reads, and the source of the classes and functions that it uses.
+    """The keys that the source of a class reads, and of the classes and functions that it uses.
 
-    RecBole's core, which all models share, is left out, except a trainer or data set for this model only.
+    RecBole's core, which all models share, is skipped, except a trainer or data set for this model only.
     """
     helpers = (_recbole_class("trainer", cls, "Trainer"), _recbole_class("data.dataset", cls, "Dataset"))
-    todo: list[Any] = [*cls.__mro__, *(helper for helper in helpers if helper is not None)]
-    start, seen, keys = set(todo), set(), set()
-    while todo:
-        thing = todo.pop()
-        home = getattr(thing, "__module__", None) or "builtins"
-        if thing in seen or home.partition(".")[0] in FOREIGN or (CORE.match(home) and thing not in start):
+    queue: list[Any] = [*cls.__mro__, *(helper for helper in helpers if helper is not None)]
+    roots, seen, keys = set(queue), set(), set()
+    while queue:
+        definition = queue.pop()
+        module = getattr(definition, "__module__", None) or "builtins"
+        external = module.partition(".")[0] in EXTERNAL or (CORE.match(module) and definition not in roots)
+        if definition in seen or external:
             continue
-        seen.add(thing)
-        nodes = _definitions(home, thing.__name__)
-        keys |= {key for node in nodes for key in _keys_in(node)} if nodes else _texts_in(thing)
-        todo += [other for node in nodes for other in _used_by(node, vars(sys.modules[home]))]
+        seen.add(definition)
+        nodes = _syntax_trees(module, definition.__name__)
+        keys |= {key for node in nodes for key in _keys_in(node)} if nodes else _string_constants(definition)
+        queue += [used for node in nodes for used in _used_by(node, vars(sys.modules[module]))]
     return frozenset(keys)
 
 
@@ -159,16 +159,16 @@ def _tree(module: str) -> ast.Module | None:
     try:
         source = inspect.getsource(sys.modules[module])
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about backslashes in RecBole's docstrings
+            warnings.simplefilter("ignore")  # invalid escapes in RecBole's docstrings
             return ast.parse(source)
-    except (OSError, TypeError, KeyError, SyntaxError):  # typed into an interactive session, or compiled
+    except (OSError, TypeError, KeyError, SyntaxError):  # interactive session, or compiled module
         return None
 
 
-def _definitions(module: str, name: str) -> list[ast.AST]:
+def _syntax_trees(module: str, name: str) -> list[ast.AST]:
     tree = _tree(module)
-    kinds = (ast.ClassDef, ast.FunctionDef)
-    return [node for node in ast.walk(tree) if isinstance(node, kinds) and node.name == name] if tree else []
+    types = (ast.ClassDef, ast.FunctionDef)
+    return [node for node in ast.walk(tree) if isinstance(node, types) and node.name == name] if tree else []
 
 
 def _keys_in(tree: ast.AST) -> Iterator[str]:
@@ -206,9 +206,9 @@ def _used_by(tree: ast.AST, names: dict[str, Any]) -> Iterator[Any]:
             yield used
 
 
-def _texts_in(thing: Any) -> set[str]:
-    """Every string constant in the compiled code of a class or function without source; they include the keys."""
-    members = vars(thing).values() if inspect.isclass(thing) else [thing]
+def _string_constants(definition: Any) -> set[str]:
+    """All string constants of a class or function without source code; they include its keys."""
+    members = vars(definition).values() if inspect.isclass(definition) else [definition]
     codes = [code for code in (getattr(member, "__code__", None) for member in members) if code is not None]
     texts: set[str] = set()
     while codes:
@@ -222,35 +222,35 @@ def _texts_in(thing: Any) -> set[str]:
 
 
 def unknown_key_sentence(key: str, known: Iterable[str], model: str) -> str:
-    """The message that a model does not read `key`, with what to write instead."""
-    known, said = set(known), f"key '{key}' is not read by {model}"
+    """The message that a model does not read a key, with the best correction there is."""
+    known, problem = set(known), f"key '{key}' is not read by {model}"
     if key in RENAMED:
-        return f"{said}; write {RENAMED[key]}."
+        return f"{problem}; write {RENAMED[key]}."
     if key in DERIVED and key not in REASONS:
-        return f"key '{key}' follows from other keys and cannot be given; leave it out."
+        return f"key '{key}' is derived from other keys and cannot be set; leave it out."
     of_transform = [name for name, keys in OF_TRANSFORMS.items() if key in keys]
-    for what, names in SYNONYMS.items():
+    for meaning, names in SYNONYMS.items():
         if key.lower() not in names:
             continue
-        if own := [name for name in names if name in known]:
-            key_is = "its key for {} is {}" if len(own) == 1 else "its keys for {} are {}"
-            return f"{said}; {key_is.format(what, listed(own))}{NOTES.get(own[-1], '')}."
+        if synonyms := [name for name in names if name in known]:
+            hint = "its key for {} is {}" if len(synonyms) == 1 else "its keys for {} are {}"
+            return f"{problem}; {hint.format(meaning, listed(synonyms))}{NOTES.get(synonyms[-1], '')}."
         if not of_transform:
-            return f"{said}, which has no key for {what}; leave it out."
+            return f"{problem}, which has no key for {meaning}; leave it out."
     if key in REASONS:
-        return f"{said}: {REASONS[key]}; leave it out."
+        return f"{problem}: {REASONS[key]}; leave it out."
     if of_transform:
-        return f"{said}; transform: {of_transform[0]} reads it."
-    if owners := _models_with(key):
-        more = f" and {len(owners) - 3} other models" if len(owners) > 3 else ""
-        return f"{said}; it is a key of {', '.join(owners[:3]) if more else listed(owners)}{more}."
+        return f"{problem}; transform: {of_transform[0]} reads it."
+    if models := _models_with(key):
+        more = f" and {len(models) - 3} other models" if len(models) > 3 else ""
+        return f"{problem}; it is a key of {', '.join(models[:3]) if more else listed(models)}{more}."
     near = nearest(key, known)
-    hint = f"did you mean '{near}'?" if near else "no known key resembles it."
-    return f"{said}; {hint} (allow_unknown: True lets keys of your own through.)"
+    hint = f"did you mean '{near}'?" if near else "no known key is similar."
+    return f"{problem}; {hint} (Set allow_unknown: True to pass your own keys.)"
 
 
 def _models_with(key: str) -> list[str]:
-    """Our models and RecBole's whose property file has a key."""
+    """The models whose property file has a key: this package's, then RecBole's."""
     folders = properties_dir() / "model", Path(recbole.__file__).parent / "properties" / "model"
     files = [file for folder in folders for file in sorted(folder.glob("*.yaml"))]
     pattern = re.compile(rf"^{re.escape(key)}\s*:", re.MULTILINE)

@@ -1,4 +1,4 @@
-"""Negative sampling and labels: what the loss and the evaluation need, and whether the keys provide it."""
+"""Negative sampling and labels: which of them the loss and the evaluation need, and whether the keys provide them."""
 
 from logging import getLogger
 from typing import Any
@@ -13,33 +13,37 @@ from recbole_ext.model import contract
 KEY = "train_neg_sample_args"
 
 
-def resolve_negative_sampling(final: dict[str, Any], given: set[str], model_class: Any) -> None:
-    """Choose the negative sampling that the loss needs, unless the user sets it; no distribution means no sampling.
+def resolve_negative_sampling(final: dict[str, Any], user_keys: set[str], model_class: Any) -> None:
+    """Choose the negative sampling that the loss needs, unless the user sets it.
 
     Sequential models sample no negatives for cross entropy over all items (CE). BPR and models with `input_type`
     sample one negative by default, unless the evaluation mode is `labeled`: then they are trained on the labels.
 
+    Args:
+        final: all keys and their values; changed in place.
+        user_keys: the keys that the user set.
+        model_class: class of the model.
+
     Raises:
-        InputError: the loss and the sampling contradict each other. Negatives that are missing are refused by
-            `check_training`, for a configuration may serve to read data only.
+        InputError: the loss and the sampling contradict each other. `check_training` refuses missing negatives.
     """
     value, loss = final.get(KEY), str(final.get("loss_type"))
-    if not value or (KEY in given and value.get("distribution", "uniform") is None):
+    if not value or (KEY in user_keys and value.get("distribution", "uniform") is None):
         value = None
-    if value is not None:  # what is None has RecBole's default
-        value = {name: part for name, part in value.items() if part is not None or name == "distribution"}
+    if value is not None:  # without its None values, for which RecBole has defaults
+        value = {name: member for name, member in value.items() if member is not None or name == "distribution"}
     if value is not None and value.get("dynamic") and not value.get("candidate_num"):
-        raise InputError(f"{KEY} is dynamic without candidates to choose from; give it candidate_num, e.g. 10.")
+        raise InputError(f"{KEY} is dynamic, but has no candidate_num; set it, e.g. to 10.")
     if value is not None and value.get("dynamic") and final.get("worker"):
         raise InputError(
-            f"worker is {final['worker']}, but {KEY} is dynamic, which asks the model for the hardest candidates, and "
-            f"worker processes have no model that learns; set worker to 0."
+            f"worker is {final['worker']}, but {KEY} is dynamic: the model being trained chooses the negatives, and "
+            f"worker processes do not have it; set worker to 0."
         )
     if model_class.type == ModelType.SEQUENTIAL:
-        if KEY not in given:
-            states_input = contract.input_type(model_class) is not None
-            labels = "labeled" in evaluation_modes(final["eval_args"])  # then they are learnt, too
-            draws = loss == "BPR" or (loss != "CE" and states_input and not labels)
+        if KEY not in user_keys:
+            has_input_type = contract.input_type(model_class) is not None
+            labels = "labeled" in evaluation_modes(final["eval_args"])
+            draws = loss == "BPR" or (loss != "CE" and has_input_type and not labels)
             value = {"distribution": "uniform", "sample_num": 1} if draws else None
         if loss == "CE" and value is not None:
             raise InputError(f"{KEY} is {value}, but loss_type CE draws no negatives; leave it out or set it to None.")
@@ -49,7 +53,7 @@ def resolve_negative_sampling(final: dict[str, Any], given: set[str], model_clas
 
 
 def evaluation_modes(eval_args: dict[str, Any]) -> set[str]:
-    """The modes of validation and test, whether `eval_args` gives one for both or one for each."""
+    """The modes of validation and test; `eval_args` has one mode for both or one for each."""
     mode = eval_args.get("mode", "full")
     return set(mode.values()) if isinstance(mode, dict) else {mode}
 
@@ -77,51 +81,46 @@ def warn_of_unused_labels(final: dict[str, Any], model_class: Any) -> None:
     pointwise = _loss_kind(final, model_class) == InputType.POINTWISE
     if labelled and pointwise and draws_negatives(final) and final["history"] == "all":
         getLogger().warning(
-            f"{KEY} draws negatives, so every event counts as positive, whatever its {final['LABEL_FIELD']}; to learn "
-            f"labels, set eval_args mode to labeled; to take positive events only, set history to positive."
+            f"{KEY} draws negatives, so every event is a positive, whatever its {final['LABEL_FIELD']}; to learn the "
+            f"labels, set eval_args mode to labeled; to use positive events only, set history to positive."
         )
 
 
 def check_training(config: Any) -> None:
-    """Refuse a loss without the negatives or the labels that it needs.
+    """Refuse a loss that lacks its negatives or labels.
 
     Raises:
-        InputError: no negatives are sampled, or neither `threshold` makes labels nor is a column of them loaded.
+        InputError: no negatives are sampled; or `threshold` makes no labels, and no column of labels is loaded.
     """
-    example = "give {'distribution': 'uniform'}"
+    hint = "set it to {'distribution': 'uniform'}"
     if not draws_negatives(config):
         if config["MODEL_TYPE"] == ModelType.SEQUENTIAL and config["loss_type"] == "BPR":
-            raise InputError(f"{KEY} is None, but loss_type BPR needs negatives; {example}.")
+            raise InputError(f"{KEY} is None, but loss_type BPR needs negatives; {hint}.")
         pairwise = _loss_kind(config, config.model_class) == InputType.PAIRWISE
         if pairwise and get_dataloader(config, "train") is not UserDataLoader:
-            raise InputError(f"{KEY} is None, but {config['model']} needs negatives; {example}.")
+            raise InputError(f"{KEY} is None, but {config['model']} needs negatives; {hint}.")
     if learns_labels(config, config.model_class) and not labels_are_loaded(config):
-        need = f"{config['model']} without negative sampling"
-        raise InputError(missing_labels(need, f"load_col loads '{config['LABEL_FIELD']}'"))
+        user = f"{config['model']} without negative sampling"
+        raise InputError(missing_labels(user, f"load_col loads '{config['LABEL_FIELD']}'"))
 
 
 def labels_are_loaded(config: Any) -> bool:
-    """Whether `threshold` makes labels, or `load_col` may load a column of them: it may read all columns."""
+    """Whether `threshold` makes labels, or `load_col` loads their column or all columns."""
     columns = (config["load_col"] or {}).get("inter", "*")
     return bool(config["threshold"]) or columns == "*" or config["LABEL_FIELD"] in (columns or ())
 
 
 def check_label_column(config: Any, dataset: Any) -> None:
-    """Refuse data without a column of labels where they are learnt or measured.
-
-    Raises:
-        InputError: there is no such column.
-    """
-    learns, label = learns_labels(config, config.model_class), config["LABEL_FIELD"]
-    measured = "labeled" in evaluation_modes(config["eval_args"])
-    if (learns or measured) and label not in dataset.inter_feat:
-        need = "eval_args mode labeled" if measured else f"{config['model']} without negative sampling"
-        raise InputError(missing_labels(need, f"has data set '{dataset.dataset_name}' a column '{label}'"))
+    """Raise `InputError` if training or evaluation needs labels and the data has no column of labels."""
+    label, evaluates_labels = config["LABEL_FIELD"], "labeled" in evaluation_modes(config["eval_args"])
+    if (evaluates_labels or learns_labels(config, config.model_class)) and label not in dataset.inter_feat:
+        user = "eval_args mode labeled" if evaluates_labels else f"{config['model']} without negative sampling"
+        raise InputError(missing_labels(user, f"has data set '{dataset.dataset_name}' a column '{label}'"))
 
 
-def missing_labels(need: str, source: str) -> str:
-    """The message that needed labels are missing."""
+def missing_labels(user: str, source: str) -> str:
+    """The message that labels are missing for their user, a model or an evaluation mode."""
     return (
-        f"{need} needs labels, but neither threshold makes them nor {source} (LABEL_FIELD); give e.g. threshold: "
+        f"{user} needs labels, but neither threshold makes them nor {source} (LABEL_FIELD); set e.g. threshold: "
         f"{{'rating': 4}}."
     )

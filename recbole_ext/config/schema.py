@@ -1,7 +1,7 @@
 """The validator of each configuration key: one table for RecBole's keys and ours.
 
-A model's class may have `validators` for its keys, which take precedence. A key without a validator is checked by the
-type of its default. Which model reads which key is found in `known_keys`.
+The `validators` of a model's class take precedence. A key without a validator is checked by the type of its default.
+`known_keys` finds which model reads which key.
 """
 
 from typing import Any
@@ -43,7 +43,7 @@ eval_mode = Str(
 
 
 class MetricName(Validator):
-    """A metric of RecBole, or one that `register_metric` added."""
+    """A metric of RecBole, or of `register_metric`."""
 
     raw_text = True
 
@@ -51,7 +51,7 @@ class MetricName(Validator):
         try:
             return OneOf(*sorted(metric.__name__ for metric in metrics_dict.values())).validate(value)
         except ValidationError as error:
-            raise ValidationError(value, f"{error.expected}, or one that register_metric added before") from None
+            raise ValidationError(value, f"{error.expected}, or a metric added by register_metric") from None
 
 
 VALIDATORS: dict[str, Validator] = {
@@ -113,14 +113,13 @@ VALIDATORS: dict[str, Validator] = {
         Mapping(values=Mapping({"method": OneOf("ED", "LD"), "bucket": positive}, required="method"))
     ),
     "kg_reverse_r": boolean,
-    # of several models
-    "hidden_size": positive, "inner_size": positive, "embedding_size": positive, "n_heads": positive,
-    "n_layers": Int("[0, inf)"), "hidden_dropout_prob": share, "attn_dropout_prob": share, "dropout_prob": share,
-    "layer_norm_eps": Number("(0, inf)"), "initializer_range": Number("[0, inf)"), "mask_ratio": Number("(0, 1]"),
-    "selected_features": names, "item_attribute": string,
-    "cross_features": Optional_(ListOf(ListOf(string, count=2), may_be_empty=True)),
+    # hyper-parameters that several models share
+    **dict.fromkeys(("hidden_size", "inner_size", "embedding_size", "n_heads"), positive),
+    **dict.fromkeys(("hidden_dropout_prob", "attn_dropout_prob", "dropout_prob"), share),
+    "n_layers": Int("[0, inf)"), "layer_norm_eps": Number("(0, inf)"), "initializer_range": Number("[0, inf)"),
+    "mask_ratio": Number("(0, 1]"), "selected_features": names, "item_attribute": string,
     "teacher": Str(r"[A-Za-z]\w*", "the name of a class"),  # RecBole evaluates the text as Python
-    "reranker_CAN_NUM": Validator(), "use_proj_bias": Validator(), "xgb_verbose_eval": Validator(),
+    **dict.fromkeys(("reranker_CAN_NUM", "use_proj_bias", "xgb_verbose_eval"), Validator()),  # several types
 }  # fmt: skip
 
 
@@ -128,9 +127,9 @@ def validator_of(key: str, default: Any, ours: bool) -> Validator:
     """The validator of a key.
 
     Args:
-        key: its name.
-        default: its default, whose type determines the validator of a key that is not in the table.
-        ours: whether the default is from a property file of this package. RecBole writes 0 for 0.0 and for False.
+        key: the key.
+        default: its default value. For a key that is not in the table, its type determines the validator.
+        ours: whether the default is from a property file of this package. RecBole also writes 0 for 0.0 and False.
     """
     if key in VALIDATORS:
         return VALIDATORS[key]

@@ -46,7 +46,7 @@ def check_column_keys(config: Any) -> None:
     """
     files = _Files(config)
     for key in ("load_col", "unload_col"):
-        for suffix, names in (config[key] or {}).items() if key in getattr(config, "given", ()) else ():
+        for suffix, names in (config[key] or {}).items() if key in getattr(config, "user_keys", ()) else ():
             files.check_listed(key, suffix, names)
     for suffix, names in (config["unused_col"] or {}).items():
         files.check_unused(suffix, names)

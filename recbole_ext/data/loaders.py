@@ -15,8 +15,7 @@ import torch
 from recbole.data.dataloader import KnowledgeBasedDataLoader
 from recbole.utils import ModelType
 
-from recbole_ext.config.checks import check_item_count, limit_eval_batch
-from recbole_ext.config.evaluation import check_evaluation
+from recbole_ext.config.checks import check_evaluation, check_item_count, limit_eval_batch
 from recbole_ext.data.column_keys import check_column_keys
 from recbole_ext.data.event_log import EventLogDataset
 from recbole_ext.data.files.atomic_file import download

@@ -12,7 +12,7 @@ from torch.nn.utils import clip_grad_norm_
 
 from recbole_ext.checkpoint import file as checkpoint_file
 from recbole_ext.checkpoint.restore import load_weights
-from recbole_ext.config.evaluation import check_evaluation
+from recbole_ext.config.checks import check_evaluation
 from recbole_ext.config.negative_sampling import check_label_column, check_training
 from recbole_ext.errors import InputError
 from recbole_ext.evaluation.evaluator import LabelCollector, LabelEvaluator

@@ -7,8 +7,7 @@ from typing import Any
 import recbole
 
 from recbole_ext.config import Config
-from recbole_ext.config.checks import check_item_count
-from recbole_ext.config.evaluation import check_run
+from recbole_ext.config.checks import check_item_count, check_run
 from recbole_ext.errors import InputError
 from recbole_ext.model.registry import name_of
 from recbole_ext.tuning.journal import OUT_OF_TIME, PLAN, Journal, Record

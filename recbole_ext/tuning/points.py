@@ -10,7 +10,7 @@ import numpy as np
 from tqdm import tqdm
 
 from recbole_ext.config import Config
-from recbole_ext.config.evaluation import check_run
+from recbole_ext.config.checks import check_run
 from recbole_ext.errors import InputError
 from recbole_ext.tuning.space import Space
 from recbole_ext.utils.literals import to_builtin

@@ -11,7 +11,7 @@ from recbole.model.sequential_recommender import SASRec
 from recbole.utils import InputType
 
 from recbole_ext import MEANTIME, Config, InputError, create_dataset, data_preparation
-from recbole_ext.config.evaluation import check_run
+from recbole_ext.config.checks import check_run
 from recbole_ext.config.paths import properties_file
 from recbole_ext.utils.literals import read_yaml
 
@@ -201,16 +201,16 @@ def test_metrics_of_labels_and_of_ranks_do_not_mix_and_need_their_modes():
     assert "AUC, which measures labels, and NDCG, which measures ranks" in refuse_run(metrics=["NDCG", "AUC"])
     assert "set eval_args mode to labeled" in refuse_run(metrics="AUC", valid_metric="AUC")
     labels = {"eval_args": {"mode": "labeled"}, "threshold": {"rating": 4}}
-    assert "mode labeled gives no ranks" in refuse_run(**labels, metrics="NDCG", valid_metric="NDCG@10")
+    assert "eval_args mode labeled ranks nothing" in refuse_run(**labels, metrics="NDCG", valid_metric="NDCG@10")
     check_run(make("SASRec", metrics="AUC", valid_metric="AUC", eval_args={"mode": "uni10"}))
 
 
 def test_labels_are_either_learnt_and_measured_or_not():
     labels = {"metrics": ["AUC"], "valid_metric": "AUC", "threshold": {"rating": 4}}
     drawn = {"train_neg_sample_args": {"distribution": "uniform"}, "eval_args": {"mode": "labeled"}}
-    assert "takes every event for a positive one" in refuse_run("BST", **labels, **drawn)
+    assert "makes every event a positive" in refuse_run("BST", **labels, **drawn)
     mixed = {"eval_args": {"mode": {"valid": "labeled", "test": "uni5"}}}
-    assert "labeled goes with labeled only" in refuse_run("BST", **labels, **mixed)
+    assert "must both be labeled, or neither" in refuse_run("BST", **labels, **mixed)
 
 
 def test_a_setting_of_ours_is_known_by_its_name():
@@ -219,7 +219,7 @@ def test_a_setting_of_ours_is_known_by_its_name():
     assert "occupation" in config["load_col"]["user"]
     with pytest.raises(InputError, match="config file nothing cannot be read"):
         Config("BST", "ml-100k", ["nothing"], argv=[])
-    with pytest.raises(InputError, match="no file bst-click, nor a setting of that name; did you mean 'BST-clicks'?"):
+    with pytest.raises(InputError, match="no file or preset bst-click; did you mean 'BST-clicks'?"):
         Config("BST", "ml-100k", ["bst-click"], argv=[])
 
 
@@ -234,7 +234,7 @@ def test_candidates_that_are_more_than_the_items_are_warned_of(make_config, capl
         caplog.clear()
         config = make_config(eval_args={"mode": mode})  # of 20 items
         data_preparation(config, create_dataset(config))
-        assert ("there are only 19 items beside each target: candidates repeat" in caplog.text) == warned
+        assert ("only 19 items can be sampled for a target, so candidates repeat" in caplog.text) == warned
 
 
 def test_a_sequential_model_needs_time_order_and_repeatable_evaluation():
@@ -282,8 +282,8 @@ def test_columns_left_out_are_the_only_ones_left_out(write_events):
         ({"TIME_FIELD": None}, "TIME_FIELD is empty"), ({"TIME_FIELD": ""}, "TIME_FIELD is empty"),
         ({"USER_ID_FIELD": ""}, "USER_ID_FIELD is empty"), ({"USER_ID_FIELD": "item_id"}, "are the same"),
         ({"numerical_features": ["timestamp"]}, "time is never discretised"),
-        ({"ITEM_LIST_LENGTH_FIELD": "item_id"}, "a column of events or their list already"),
-        ({"ITEM_LIST_LENGTH_FIELD": "timestamp_list"}, "'timestamp_list', a column of events or their list already"),
+        ({"ITEM_LIST_LENGTH_FIELD": "item_id"}, "already names events or their history"),
+        ({"ITEM_LIST_LENGTH_FIELD": "timestamp_list"}, "'timestamp_list', which already names events or their history"),
         ({"unused_col": {"inter": ["item_length"]}}, "unused_col leaves out 'item_length', the length of histories"),
         ({"threshold": {"timestamp": 3}}, "threshold names 'timestamp', the TIME_FIELD"),
         ({"transform": "crop_itemseq"}, "crop_itemseq, which needs a share between 0 and 1; give it as eta"),

@@ -10,7 +10,8 @@ from recbole.model.context_aware_recommender import FM
 from recbole.model.sequential_recommender import DIN, SASRec
 
 from recbole_ext import BST, MODELS, Config, InputError, create_dataset, data_preparation, get_trainer, run_recbole
-from recbole_ext.config.evaluation import PROBABILITY_METRICS, check_evaluation, check_run
+from recbole_ext.config.checks import check_evaluation, check_run
+from recbole_ext.config.metrics import PROBABILITY_METRICS
 from recbole_ext.model.contract import PROBABILITY_MODELS, predicts_probabilities
 from recbole_ext.model.registry import find_model
 
@@ -45,12 +46,12 @@ CONTRADICTIONS = [
     ("SASRec", {"valid_metric": "MRR@5", "topk": [10]}, "valid_metric is 'MRR@5', which is not measured"),
     ("BPR", {"valid_metric": "MAP@10", "metrics": ["NDCG"]}, "valid_metric is 'MAP@10', which is not measured"),
     ("SASRec", {"metrics": ["AUC"]}, "AUC, which measures labels; set eval_args mode to labeled, or to uniN"),
-    ("BPR", {"metrics": ["AUC", "NDCG"]}, "AUC, which measures labels, and NDCG, which measures ranks; give one"),
-    ("BPR", {**RANKS, "threshold": {"rating": 3}, "eval_args": LABELED}, "mode labeled gives no ranks, which NDCG"),
-    ("FM", {**RANKS, "threshold": {"rating": 3}}, "mode labeled gives no ranks, which NDCG"),
+    ("BPR", {"metrics": ["AUC", "NDCG"]}, "AUC, which measures labels, and NDCG, which measures ranks; choose"),
+    ("BPR", {**RANKS, "threshold": {"rating": 3}, "eval_args": LABELED}, "NDCG, which measures ranks, but eval_args"),
+    ("FM", {**RANKS, "threshold": {"rating": 3}}, "NDCG, which measures ranks, but eval_args"),
     ("BPR", {"metrics": ["AUC"], "eval_args": LABELED}, "eval_args mode labeled needs labels"),
-    ("BST", {**LABELS, "eval_args": {"mode": {"valid": "labeled", "test": "full"}}}, "labeled goes with labeled only"),
-    ("BST", {**LABELS, "eval_args": LABELED, "train_neg_sample_args": DRAWN}, "takes every event for a positive one"),
+    ("BST", {**LABELS, "eval_args": {"mode": {"valid": "labeled", "test": "full"}}}, "both be labeled, or neither"),
+    ("BST", {**LABELS, "eval_args": LABELED, "train_neg_sample_args": DRAWN}, "makes every event a positive"),
     ("SASRec", {"exclude_history": True, "eval_args": {"mode": "uni5"}}, "exclude_history is True, but eval_args mode"),
     ("MEANTIME", {**LABELS, "metrics": ["LogLoss"], "valid_metric": "LogLoss", "eval_args": LABELED},
      "LogLoss, which measures probabilities, but the predictions of MEANTIME are scores without bounds"),
@@ -194,7 +195,7 @@ def test_the_direction_of_validation_follows_too(configure):
 @pytest.mark.parametrize(("metric", "bigger"), [("AUC", False), ("LogLoss", True), ("RMSE", True)])
 def test_the_direction_of_validation_is_not_a_choice(configure, metric, bigger):
     keys = {"metrics": [metric], "valid_metric": metric, "threshold": {"rating": 3}, "eval_args": LABELED}
-    with pytest.raises(InputError, match=f"valid_metric_bigger is {bigger}, but it follows from valid_metric {metric}"):
+    with pytest.raises(InputError, match=f"valid_metric_bigger is {bigger}, but for valid_metric {metric}"):
         configure("BST", valid_metric_bigger=bigger, **keys)
     assert configure("BST", valid_metric_bigger=not bigger, **keys)["valid_metric_bigger"] is not bigger
 
@@ -215,7 +216,7 @@ def test_metrics_of_probabilities_are_refused_for_scores_without_bounds(configur
             check_evaluation(config)
         assert str(refusal.value) == (
             f"metrics has {metric}, which measures probabilities, but the predictions of {model} are scores "
-            f"without bounds; give AUC or GAUC, or choose a model of clicks such as BST or DIN."
+            f"without bounds; choose AUC or GAUC, or a model of clicks such as BST or DIN."
         )
     check_evaluation(configure(model, **keys))
 
@@ -264,7 +265,7 @@ def test_a_class_of_ones_own_says_what_it_predicts_or_has_it_from_the_model_that
 
 def test_a_class_of_ones_own_is_told_how_to_say_so(configure):
     keys = {**LABELS, "metrics": ["LogLoss"], "valid_metric": "LogLoss", "eval_args": LABELED}
-    with pytest.raises(InputError, match="or predicts_probabilities = True in the class if they are some"):
+    with pytest.raises(InputError, match="or set predicts_probabilities = True in the class"):
         check_evaluation(configure(OwnScores, **keys))
     check_evaluation(configure(OwnProbabilities, **keys))
 

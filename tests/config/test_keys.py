@@ -106,8 +106,8 @@ def test_the_keys_that_a_users_own_model_reads_are_known_and_its_parents_too():
         ("GRU4Rec", "n_heads", "which has no key for attention heads; leave it out"),
         ("DIN", "loss_type", "leave it out"),
         ("recbole.LightSANs", "recbole_compat", "not read by recbole.LightSANs; it is a key of LightSANs"),
-        ("BPR", "history", "only sequential models on the event log do"), ("BPR", "exclude_history", "only sequential"),
-        ("DIEN", "min_history", "only sequential models on the event log do"), ("Pop", "hidden_size", "leave it out"),
+        ("BPR", "history", "models on the event log read it"), ("BPR", "exclude_history", "only sequential"),
+        ("DIEN", "min_history", "models on the event log read it"), ("Pop", "hidden_size", "leave it out"),
     ],
 )  # fmt: skip
 def test_a_key_of_another_model_is_refused_with_what_the_model_has_instead(model, key, instead):
@@ -363,7 +363,7 @@ def test_text_that_recbole_would_evaluate_as_a_class_is_only_a_name(tmp_path):
         ({"transform": "user_defined"}, "one of mask_itemseq, inverse_itemseq, crop_itemseq, reorder_itemseq"),
         ({"time_unit": "sec"}, "one of s, ms, us, ns, D"), ({"history": "some"}, "one of all, positive"),
         ({"config_files": "a.yaml"}, "config_files cannot be a key"),
-        ({"MODEL_TYPE": 1, "allow_unknown": True}, "'MODEL_TYPE' follows from other keys and cannot be given"),
+        ({"MODEL_TYPE": 1, "allow_unknown": True}, "'MODEL_TYPE' is derived from other keys and cannot be set"),
         ({"device": "cpu", "allow_unknown": True}, "write use_gpu or gpu_id"),
     ],
     ids=repr,

@@ -118,16 +118,16 @@ def test_names_with_letters_that_patterns_use_are_plain_names(home):
     for name in ("a*", "b?", "[c]", "d e"):
         (home / "data" / name).mkdir()
         (home / "data" / name / f"{name}.inter").touch()
-        assert dataset_dir("data", name, given=True) == str(home / "data" / name)
+        assert dataset_dir("data", name, from_user=True) == str(home / "data" / name)
     with pytest.raises(InputError):
-        dataset_dir("data", "*", given=True)
+        dataset_dir("data", "*", from_user=True)
 
 
 def test_property_files_are_found_by_name():
     assert Path(properties_file("MEANTIME")).is_file()
-    with pytest.raises(InputError, match="no property file for model 'NONE'; there are: BST, LightSANs, MEANTIME"):
+    with pytest.raises(InputError, match="no property file for model 'NONE'; choose from: BST, LightSANs, MEANTIME"):
         properties_file("NONE")
-    with pytest.raises(InputError, match="there are: none"):
+    with pytest.raises(InputError, match="choose from: none"):
         properties_file("MEANTIME", kind="nothing")
 
 

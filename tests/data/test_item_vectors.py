@@ -97,14 +97,14 @@ def test_columns_of_another_type_are_refused(make_config, vectors, header):
 
 @pytest.mark.parametrize("model", ["SASRec", "BPR", "recbole.LightSANs", "FM"])
 def test_a_model_that_reads_no_vectors_refuses_them(make_config, model):
-    with pytest.raises(InputError, match="key 'preload_weight' is not read by .*: it takes no pretrained vectors"):
+    with pytest.raises(InputError, match="key 'preload_weight' is not read by .*: it reads no pretrained vectors"):
         make_config(model, **KEYS)
 
 
 def test_a_checkpoint_needs_no_vectors(make_config, vectors, no_waiting):
     vectors()
     config = make_config(hidden_size=4, **KEYS)
-    keys = {key: config[key] for key in config.given}
+    keys = {key: config[key] for key in config.user_keys}
     path = run_recbole("MEANTIME", "toy", None, keys, argv=[])["checkpoint"]
     os.unlink(Path(config["data_path"]) / "toy.emb")
     weights = torch.load(path, weights_only=True)["state_dict"]["item_embedding.weight"]

@@ -165,7 +165,7 @@ def test_two_or_three_files_are_wanted(names, load, write_splits):
 
 @pytest.mark.parametrize("name", ["valid", "validation", "val", "Dev"])
 def test_two_files_without_a_test_are_refused(name, load):
-    sentence = "of two files the second is the test; to train without a test, add a third file that holds a header only"
+    sentence = "the second of two files is the test; to train without a test, add a third file that has only a header"
     refused(load, sentence, data_path="nowhere", benchmark_filename=["train", name], **TINY)
 
 

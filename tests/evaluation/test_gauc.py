@@ -7,7 +7,7 @@ from recbole.evaluator.collector import DataStruct
 from sklearn.metrics import roc_auc_score
 
 from recbole_ext import InputError, create_dataset, data_preparation, get_trainer
-from recbole_ext.config.evaluation import check_evaluation
+from recbole_ext.config.checks import check_evaluation
 from recbole_ext.evaluation.evaluator import LabelEvaluator
 from recbole_ext.evaluation.per_user import gauc
 

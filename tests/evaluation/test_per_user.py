@@ -164,7 +164,7 @@ def test_a_metric_of_ones_own_chooses_the_epoch_and_is_not_needed_to_serve(run):
     done = subprocess.run([sys.executable, "-c", code, result["checkpoint"]], capture_output=True, text=True,
                           env=environment)  # fmt: skip
     assert done.stdout.splitlines()[0] == "21", done.stderr
-    assert "or one that register_metric added before" in done.stdout
+    assert "or a metric added by register_metric" in done.stdout
 
 
 def test_a_search_tells_its_trials(monkeypatch, make_config):
@@ -211,8 +211,8 @@ def made(**attributes) -> type:
     ("metric", "sentence"),
     [
         (5, "5 is not a metric; give a subclass"), (dict, "is not a metric; give a subclass"),
-        (type("NDCG", (TopkMetric,), {}), "there is a metric NDCG already"),
-        (type("ndcg", (TopkMetric,), {}), "there is a metric NDCG already"),
+        (type("NDCG", (TopkMetric,), {}), "metric NDCG exists already"),
+        (type("ndcg", (TopkMetric,), {}), "metric NDCG exists already"),
         (made(), "metric Made has no metric_type"), (made(metric_type="RANKING"), "metric Made has no metric_type"),
         (made(metric_type=EvaluatorType.VALUE), "has metric_need None; it should be a list of some of rec.items"),
         (made(metric_type=EvaluatorType.VALUE, metric_need=["rec.item"]), r"has metric_need \['rec.item'\]"),

@@ -17,7 +17,7 @@ def run(make_config, monkeypatch):
     def run(**keys):
         monkeypatch.setattr(getLogger(), "handlers", [])  # those of pytest keep the log out of a file
         config = make_config("Pop", epochs=1, **keys)
-        given = {key: config[key] for key in config.given}
+        given = {key: config[key] for key in config.user_keys}
         return run_recbole("Pop", "toy", None, given | keys, argv=[])
 
     yield run
