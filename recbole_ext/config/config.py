@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from recbole.config import Config as RecBoleConfig
+from recbole.utils import InputType
 
 from recbole_ext.config import checks, columns, metrics
 from recbole_ext.config import negative_sampling as sampling
@@ -16,6 +17,7 @@ from recbole_ext.config.paths import check_dataset_name, dataset_dir, preset_or_
 from recbole_ext.config.schema import string, validator_of
 from recbole_ext.errors import InputError, recbole_errors_as_input_error
 from recbole_ext.model import contract
+from recbole_ext.model.losses import LOSSES
 from recbole_ext.model.registry import find_model, is_known, is_ours, name_of
 from recbole_ext.utils.literals import (
     LiteralLoader,
@@ -222,6 +224,8 @@ class Config(RecBoleConfig):
         data_path, names, bigger = final["data_path"], final["metrics"], final.get("valid_metric_bigger")
         final["metrics"] = metrics.metrics_accepted_by_recbole(names, final["eval_args"])
         super()._set_default_parameters()
+        if final.get("loss_type") in LOSSES:  # of which RecBole knows CE only
+            final.setdefault("MODEL_INPUT_TYPE", InputType.POINTWISE)
         final["metrics"] = names
         if "valid_metric_bigger" in self.user_keys and bigger != final["valid_metric_bigger"]:
             raise InputError(

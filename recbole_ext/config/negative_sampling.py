@@ -9,6 +9,7 @@ from recbole.utils import InputType, ModelType
 
 from recbole_ext.errors import InputError
 from recbole_ext.model import contract
+from recbole_ext.model.losses import LOSSES
 
 KEY = "train_neg_sample_args"
 
@@ -43,10 +44,11 @@ def resolve_negative_sampling(final: dict[str, Any], user_keys: set[str], model_
         if KEY not in user_keys:
             has_input_type = contract.input_type(model_class) is not None
             labels = "labeled" in evaluation_modes(final["eval_args"])
-            draws = loss == "BPR" or (loss != "CE" and has_input_type and not labels)
+            draws = loss == "BPR" or (loss not in LOSSES and has_input_type and not labels)
             value = {"distribution": "uniform", "sample_num": 1} if draws else None
-        if loss == "CE" and value is not None:
-            raise InputError(f"{KEY} is {value}, but loss_type CE draws no negatives; leave it out or set it to None.")
+        if loss in LOSSES and value is not None:
+            need = "draws no negatives" if loss == "CE" else "has its own (num_negatives)"
+            raise InputError(f"{KEY} is {value}, but loss_type {loss} {need}; leave it out or set it to None.")
         if loss.upper() in ("BPR", "CE") and loss != loss.upper():
             raise InputError(f"loss_type is '{loss}'; write {loss.upper()}.")
     final[KEY] = value
@@ -66,7 +68,7 @@ def learns_labels(final: Any, model_class: Any) -> bool:
 
 def _loss_kind(final: Any, model_class: Any) -> InputType | None:
     """The `input_type` of a model; None if its loss is over all items or it has no `input_type`."""
-    over_all_items = "loss_type" in final and final["loss_type"] == "CE"
+    over_all_items = "loss_type" in final and final["loss_type"] in LOSSES
     return None if over_all_items else contract.input_type(model_class)
 
 

@@ -1,4 +1,4 @@
-"""Layers that the models share: feed-forward, dropout, heads, loss. The fast forms for CPUs are at the end.
+"""Layers that the models share: feed-forward, dropout, heads. The fast forms for CPUs are at the end.
 
 B batch, T positions, R query positions, H hidden size, n heads, d = H/n, V items.
 """
@@ -12,11 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
 
 from recbole_ext.errors import InputError
 
-LOGITS_AT_ONCE = 2**27  # numbers; 512 MiB in float32
 INNER_AT_ONCE = 2**18  # inner features for each thread: 1 MiB in float32
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
@@ -97,33 +95,6 @@ class FeedForward(nn.Module):
         exact = x.dtype in (torch.float32, torch.float64)  # others would lose digits when chunk gradients are added
         plain = exact and x.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
         return plain and not (self.training and self.dropout.p > 0) and not torch.compiler.is_compiling()
-
-
-def cross_entropy_over_items(hidden: Tensor, table: Tensor, bias: Tensor | None, target: Tensor) -> Tensor:
-    """Mean cross entropy of a softmax over all items.
-
-    No more than `LOGITS_AT_ONCE` logits exist at a time. Larger batches are computed in chunks of rows, whose logits
-    are computed again for the gradient: the same value, in memory that does not grow with the number of rows.
-
-    Args:
-        hidden: [M, H].
-        table: item vectors [V, H].
-        bias: [V], or `None`.
-        target: index of the correct item, [M].
-
-    Returns:
-        The loss, a scalar in float32 or better.
-    """
-
-    def summed(hidden: Tensor, target: Tensor, table: Tensor, bias: Tensor | None) -> Tensor:
-        return F.cross_entropy(F.linear(hidden, table, bias), target, reduction="sum")
-
-    rows = max(1, LOGITS_AT_ONCE // len(table))
-    if len(hidden) <= rows:
-        return F.cross_entropy(F.linear(hidden, table, bias), target)
-    chunks = zip(hidden.split(rows), target.split(rows), strict=True)
-    losses = [checkpoint(summed, *chunk, table, bias, use_reentrant=False) for chunk in chunks]
-    return torch.stack(losses).sum() / len(hidden)
 
 
 def load_item_vectors(table: nn.Embedding, size_key: str, config, dataset) -> None:

@@ -3,11 +3,9 @@
 import pytest
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from recbole_ext.model import layers
 from recbole_ext.model import layers as feed_forward
-from recbole_ext.model.layers import ACTIVATIONS, Dropout, FeedForward, cross_entropy_over_items
+from recbole_ext.model.layers import ACTIVATIONS, Dropout, FeedForward
 
 # ---------------------------------------------------------------- dropout
 
@@ -135,45 +133,3 @@ def test_feed_forward_drops_inner_features():
         layer.outer.weight.fill_(1)
         assert not torch.equal(layer(x), layer(x))
         assert torch.equal(layer.eval()(x), layer(x))
-
-
-# ---------------------------------------------------------------- loss over all items
-
-
-def loss_and_gradients(count: int, dtype: torch.dtype = torch.float64) -> tuple[Tensor, ...]:
-    generator = torch.Generator().manual_seed(0)
-    shapes = ((count, 6), (50, 6), (50,))
-    hidden, table, bias = (torch.randn(shape, generator=generator, dtype=dtype).requires_grad_() for shape in shapes)
-    target = torch.randint(0, 50, (count,), generator=generator)
-    loss = cross_entropy_over_items(hidden, table, bias, target)
-    return loss.detach(), *torch.autograd.grad(loss, (hidden, table, bias))
-
-
-def test_the_loss_is_the_mean_cross_entropy():
-    generator = torch.Generator().manual_seed(0)
-    hidden, table = torch.randn(7, 6, generator=generator), torch.randn(50, 6, generator=generator)
-    bias, target = torch.randn(50, generator=generator), torch.arange(7)
-    right = -(hidden @ table.T + bias).log_softmax(-1)[torch.arange(7), target].mean()
-    assert torch.allclose(cross_entropy_over_items(hidden, table, bias, target), right)
-
-
-@pytest.mark.parametrize("at_once", [1, 50, 149, 350, 1000])
-def test_in_chunks_the_loss_and_its_gradients_are_the_same(monkeypatch, at_once):
-    whole = loss_and_gradients(13)
-    calls = []
-    original = F.cross_entropy
-    monkeypatch.setattr(F, "cross_entropy", lambda x, *args, **keys: calls.append(len(x)) or original(x, *args, **keys))
-    monkeypatch.setattr(layers, "LOGITS_AT_ONCE", at_once)
-    parts = loss_and_gradients(13)
-    assert max(calls) == (13 if at_once == 1000 else max(1, at_once // 50))
-    for one, other in zip(whole, parts, strict=True):
-        assert torch.allclose(one, other, rtol=0, atol=1e-14)
-
-
-def test_in_chunks_the_loss_works_under_autocast(monkeypatch):
-    monkeypatch.setattr(layers, "LOGITS_AT_ONCE", 200)
-    whole = loss_and_gradients(13, torch.float32)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        parts = loss_and_gradients(13, torch.float32)
-    assert parts[0].dtype == torch.float32
-    assert abs(float(whole[0] - parts[0])) < 0.05

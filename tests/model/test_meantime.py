@@ -111,7 +111,7 @@ def test_days_begin_at_midnight_utc(make_model):
 def days_of(model: MEANTIME, seconds: Tensor) -> list[int]:
     """Rows of the table of days that the model uses at these times, in seconds since the first event."""
     table = model.kernel_embeddings["day"].weight
-    return [(table == row).all(1).nonzero().item() for row in model._absolute("day", None, seconds, None)]
+    return [(table == row).all(1).nonzero().item() for row in model._absolute("day", None, seconds)]
 
 
 def test_the_table_of_days_ends_with_the_training_events_and_later_days_use_its_last_row(make_model):
@@ -262,7 +262,12 @@ def test_runs_of_equal_rows_are_scored_once(monkeypatch):
     columns = {key: torch.cat([one[key], one[key], two[key], two[key], two[key], one[key]]) for key in one.interaction}
     counted = []
     original = model.encode
-    monkeypatch.setattr(model, "encode", lambda items, *rest: counted.append(len(items)) or original(items, *rest))
+
+    def counting(items, *arguments, **keys):
+        counted.append(len(items))
+        return original(items, *arguments, **keys)
+
+    monkeypatch.setattr(model, "encode", counting)
     found = scores(model, Interaction(columns))
     assert sum(counted) == 3
     right = torch.cat([scores(model, one if row in (0, 1, 5) else two) for row in range(6)])
@@ -330,7 +335,7 @@ def test_the_padding_class_adds_to_the_loss():
         ({"hidden_size": None}, "'hidden_size' is None"),
         ({"hidden_size": 18}, "hidden_size is 18, which 4 kernels"),
         ({"absolute_kernels": [], "relative_kernels": ["sin"], "hidden_size": 15}, "even"),
-        ({"loss_type": "BPR"}, "loss_type is 'BPR'"),
+        ({"loss_type": "BPR"}, "'loss_type' is 'BPR'; it should be one of CE, SSM, gBCE, BCE"),
         ({"query_time": "now"}, "'query_time' is 'now'"),
         ({"mask_ratio": 0}, "'mask_ratio' is 0"),
         ({"mask_ratio": 1.5}, "'mask_ratio' is 1.5"),

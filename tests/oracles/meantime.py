@@ -47,8 +47,27 @@ class PlainMeantime(nn.Module):
         gap = (time.double().unsqueeze(2) - time.double().unsqueeze(1)) / self.tau  # [B, T, T]
         relative = [self._drop(self._gap_features(name, gap.to(x.dtype))) for name in self.relative]
         for block in self.blocks:
-            x = block(x, absolute, relative, real)
+            x = block(x, (absolute, absolute), relative, real.unsqueeze(1))
         return x
+
+    def encode_next(self, items: Tensor, time: Tensor, query_time: Tensor) -> Tensor:
+        """`objective: next`: states [T, H] of events without padding; each predicts the event after it.
+
+        Args:
+            items, time: of the events, [T].
+            query_time: the time at which each event asks for the next one, [T].
+        """
+        items, time, query_time = items.unsqueeze(0), time.unsqueeze(0), query_time.unsqueeze(0)
+        with_next = torch.ones(1, items.shape[1] + 1, dtype=torch.bool)  # the event to predict is the last slot
+        keys = [self._slot_features(name, F.pad(time, (0, 1)), with_next)[:, :-1] for name in self.absolute]
+        queries = [self._slot_features(name, F.pad(query_time, (1, 0)), with_next)[:, 1:] for name in self.absolute]
+        gap = (query_time.double().unsqueeze(2) - time.double().unsqueeze(1)) / self.tau
+        x = self.item_embedding(items)
+        relative = [self._gap_features(name, gap.to(x.dtype)) for name in self.relative]
+        earlier = torch.ones(gap.shape, dtype=torch.bool).tril()
+        for block in self.blocks:
+            x = block(x, (queries, keys), relative, earlier)
+        return x[0]
 
     def _drop(self, x: Tensor) -> Tensor:
         return F.dropout(x, self.p, self.training)
@@ -123,16 +142,16 @@ class PlainAttention(nn.Module):
         mixed = []
         for head in range(len(query)):
             logits = self._logits(head, query[head], key[head], absolute, relative) / math.sqrt(self.d)
-            weights = logits.masked_fill(~real.unsqueeze(1), -math.inf).softmax(dim=-1)  # [B, T, T]
+            weights = logits.masked_fill(~real, -math.inf).softmax(dim=-1)  # [B, T, T]
             mixed.append(F.dropout(weights, self.p, self.training) @ value[head])
         return self.output(torch.cat(mixed, dim=-1))
 
     def _logits(self, head, query, key, absolute, relative):
-        if head < len(absolute):
-            query = query + self.position_query[head](absolute[head])
-            key = key + self.position_key[head](absolute[head])
+        if head < len(absolute[0]):
+            query = query + self.position_query[head](absolute[0][head])
+            key = key + self.position_key[head](absolute[1][head])
             return query @ key.transpose(1, 2)
-        index = head - len(absolute)
+        index = head - len(absolute[0])
         projected = self.gap_key[index](relative[index])  # [B, T, T, d]
         content = query if self.content_bias is None else query + self.content_bias[index]
         by_gap = torch.einsum("bid,bijd->bij", query + self.gap_bias[index], projected)

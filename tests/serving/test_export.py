@@ -80,6 +80,7 @@ SETTINGS = [
     ("MEANTIME", {"n_layers": 2}),
     ("MEANTIME", {"absolute_kernels": ["position", "day", "constant"], "relative_kernels": ["sin", "exp", "log"],
                   "content_bias": True, "query_time": "last"}),
+    ("MEANTIME", {"objective": "next", "n_layers": 2}), ("MEANTIME", {"objective": "next", "query_time": "last"}),
     ("LightSANs", {"n_layers": 2}), ("LightSANs", {"recbole_compat": True}),
     ("LightSANs", {"attention": "full", "position": "absolute"}),
     ("LightSANs", {"attention": "linformer", "position": "relative"}),

@@ -24,7 +24,6 @@ from recbole_ext.model.batching import map_length_buckets, newest_positions, uni
 from recbole_ext.model.contract import AttentionWeights, Head, Interests
 from recbole_ext.model.layers import (
     Dropout,
-    cross_entropy_over_items,
     gather_positions,
     load_item_vectors,
     recorded_inputs,
@@ -40,6 +39,7 @@ from recbole_ext.model.lightsans.attention import (
 )
 from recbole_ext.model.lightsans.options import VALIDATORS, LightSANsOptions
 from recbole_ext.model.lightsans.recbole_compat import RecBoleAttention
+from recbole_ext.model.losses import cross_entropy_over_items, item_loss
 
 
 class LightSANs(SequentialRecommender):
@@ -80,6 +80,7 @@ class LightSANs(SequentialRecommender):
         )  # fmt: skip
         if self.compat:  # so that weights of one variant do not load into the other
             self.register_buffer("recbole_compat", torch.tensor(True))
+        self.loss = None if self.loss_type == "BPR" else item_loss(config, dataset, self.n_items)
         self._initialise(config["initializer_range"])
         load_item_vectors(self.item_embedding, "hidden_size", config, dataset)
 
@@ -159,16 +160,16 @@ class LightSANs(SequentialRecommender):
     # ---------------------------------------------------------------- training and scoring
 
     def calculate_loss(self, interaction) -> Tensor:
-        """CE: cross entropy over all items; BPR: -log sigmoid of the score minus that of a negative item."""
+        """The mean loss of the targets; BPR: -log sigmoid of the score minus that of a negative of the target's own."""
         users = self.forward(interaction[self.ITEM_SEQ], interaction[self.ITEM_SEQ_LEN])
         positive, table = interaction[self.POS_ITEM_ID], self.item_embedding.weight
         if self.loss_type == "BPR":
             negative = self.item_embedding(interaction[self.NEG_ITEM_ID])
             difference = (users * (self.item_embedding(positive) - negative)).sum(-1)
             return -F.logsigmoid(difference).mean()
-        if self.compat:
+        if self.compat:  # there, the padding is a class
             return cross_entropy_over_items(users, table, None, positive)
-        return cross_entropy_over_items(users, table[1:], None, positive - 1)
+        return self.loss(users, table, None, positive)
 
     def predict(self, interaction) -> Tensor:
         """Scores of the items of the interaction, [B]."""

@@ -4,6 +4,7 @@ from typing import Any
 
 from recbole_ext.errors import InputError
 from recbole_ext.model.layers import ACTIVATIONS
+from recbole_ext.model.losses import LOSS_VALIDATORS, LOSSES
 from recbole_ext.utils.validators import Bool, Int, OneOf, Optional_, validate_keys
 
 VALIDATORS = {
@@ -13,7 +14,8 @@ VALIDATORS = {
     ),
     "attention": OneOf("low_rank", "full", "linformer", "performer", "linear", "synthesizer"),
     "position": Optional_(OneOf("decoupled", "absolute", "relative")),
-    "hidden_act": OneOf(*ACTIVATIONS), "loss_type": OneOf("CE", "BPR"), "recbole_compat": Bool(),
+    "hidden_act": OneOf(*ACTIVATIONS), "loss_type": OneOf(*LOSSES, "BPR"), "recbole_compat": Bool(),
+    **LOSS_VALIDATORS,
 }  # fmt: skip
 
 
@@ -30,6 +32,8 @@ class LightSANsOptions:
         self.compat, self.loss_type = values["recbole_compat"], values["loss_type"]
         if values["hidden_size"] % self.heads:
             raise InputError(f"hidden_size is {values['hidden_size']}, which n_heads {self.heads} does not divide.")
+        if self.compat and self.loss_type not in ("CE", "BPR"):
+            raise InputError(f"recbole_compat is True with loss_type {self.loss_type}; RecBole has CE and BPR only.")
         if self.compat and (self.position, self.attention) != ("decoupled", "low_rank"):
             raise InputError(
                 f"recbole_compat is True with position {self.position} and attention {self.attention}; RecBole's "

@@ -22,7 +22,7 @@ class TemporalContext:
         queries: the same at the query positions, each [B, R, H] or [1, 1, H].
         sin: sines and cosines for (queries, keys), or `None` without a sin kernel.
         gaps: cells and weights of `GapTable.locate`, or `None` without a tabulated kernel.
-        mask: which positions are no padding, bool [B, T].
+        mask: which positions a query may attend to, bool [B, 1 or R, T].
     """
 
     keys: list[Tensor]
@@ -40,7 +40,7 @@ class TemporalContext:
             cell, weights = gaps
             gaps = (gather_positions(cell, positions), torch.stack([gather_positions(w, positions) for w in weights]))
         queries = [gather_positions(table, positions) for table in self.queries]
-        return TemporalContext(self.keys, queries, sin, gaps, self.mask)
+        return TemporalContext(self.keys, queries, sin, gaps, gather_positions(self.mask, positions))
 
 
 class MixedAttention(nn.Module):
@@ -94,11 +94,11 @@ class MixedAttention(nn.Module):
         """
         query = self._heads(self.query(queries) * self.d**-0.5)
         key, value = self._heads(self.key(x)), self._heads(self.value(x))
-        padding = ~temporal.mask.unsqueeze(1)  # [B, 1, T]
+        hidden = ~temporal.mask
         mixed = []
         for head in range(self.heads):
             logits = self._logits(head, query[head], key[head], temporal)
-            logits = logits.masked_fill_(padding, torch.finfo(logits.dtype).min)
+            logits = logits.masked_fill_(hidden, torch.finfo(logits.dtype).min)
             attention = logits.softmax(-1).to(value[head].dtype)
             if weights is not None:
                 weights.append(attention)

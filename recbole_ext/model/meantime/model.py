@@ -11,6 +11,9 @@ How this differs from the paper and its public code:
 - Days after the last day of the data use the embedding of the last day; the code's embeddings are untrained there.
 - `query_time: target`: the model knows the time of the event to predict, as in the paper. `query_time: last` is for
   requests without a time: the time of the last event replaces it, in scoring and for the newest event of a window.
+- `objective: cloze` is the paper's. With `objective: next`, attention is causal and every event of a window predicts
+  the next one (Kang and McAuley, SASRec, ICDM 2018). An event's query is at the position, day and time of the event it
+  predicts (`query_time: last`: at the day and time of its own event); its key is at its own.
 
 B batch, R query positions, T positions of a batch (longest history and the target), N positions of a full window,
 H hidden size, V items.
@@ -32,17 +35,20 @@ from recbole_ext.model.contract import AttentionWeights, Head
 from recbole_ext.model.layers import (
     Dropout,
     check_times,
-    cross_entropy_over_items,
     load_item_vectors,
     recorded_inputs,
 )
+from recbole_ext.model.losses import cross_entropy_over_items, item_loss
 from recbole_ext.model.meantime.attention import MixedBlock, TemporalContext
 from recbole_ext.model.meantime.kernels import DAY, TABULATED, GapTable, SinPhases, day_range
 from recbole_ext.model.meantime.options import VALIDATORS, MeantimeOptions
 
 
 class MEANTIME(SequentialRecommender):
-    """Bidirectional self-attention over the history and a [MASK] slot at the time of the request.
+    """Self-attention over the history, with a temporal kernel for each head.
+
+    `objective: cloze` attends in both directions and reads scores from a [MASK] at the time of the request;
+    `objective: next` attends causally and reads them from the last event.
 
     Interactions need `item_id_list` [B, L], `item_length` [B] and `timestamp_list` [B, L] in seconds since the first
     event of the data (float64); the time of the request is `timestamp` [B].
@@ -55,6 +61,7 @@ class MEANTIME(SequentialRecommender):
     reads_times = True
     structural_keys = (
         "absolute_kernels", "relative_kernels", "kernel_freq", "kernel_time_unit", "content_bias", "pad_class",
+        "objective",
     )  # fmt: skip
     validators = VALIDATORS
     check_config = MeantimeOptions
@@ -67,6 +74,7 @@ class MEANTIME(SequentialRecommender):
         check_times(dataset, self.TIME_SEQ, "MEANTIME")
         self.reads_request_time = options.query_time == "target"
         self.query_time, self.mask_ratio = options.query_time, options.mask_ratio
+        self.causal = options.objective == "next"
         self.pad_class, self.tau = bool(config["pad_class"]), options.tau
         self.mask_id = self.n_items
         hidden, eps = config["hidden_size"], config["layer_norm_eps"]
@@ -91,6 +99,7 @@ class MEANTIME(SequentialRecommender):
         self.dropout = Dropout(dropout)
         self.head, self.head_norm = nn.Linear(hidden, hidden), nn.LayerNorm(hidden, eps=eps)
         self.item_bias = nn.Parameter(torch.zeros(self.n_items))
+        self.loss = item_loss(config, dataset, self.n_items)
         self._initialise(config["initializer_range"])
         load_item_vectors(self.item_embedding, "hidden_size", config, dataset)
 
@@ -106,7 +115,13 @@ class MEANTIME(SequentialRecommender):
     # ---------------------------------------------------------------- the network
 
     def encode(
-        self, items: Tensor, time: Tensor, length: Tensor, positions: Tensor | None = None, weights: list | None = None
+        self,
+        items: Tensor,
+        time: Tensor,
+        length: Tensor,
+        positions: Tensor | None = None,
+        weights: list | None = None,
+        query_time: Tensor | None = None,
     ) -> Tensor:
         """States after the last block.
 
@@ -116,12 +131,13 @@ class MEANTIME(SequentialRecommender):
             length: positions in use, [B].
             positions: those to return, [B, R]; the last block is computed for these alone. `None` returns all.
             weights: a list that receives the attention of the first block, [B, R or T, T] for each head.
+            query_time: of `objective: next`, when the event after each position is expected, seconds [B, T].
 
         Returns:
             [B, R, H], or [B, T, H].
         """
         x = self.dropout(self.item_embedding(items))
-        temporal = self._temporal_context(time, length, x.dtype)
+        temporal = self._temporal_context(time, length, x.dtype, query_time)
         at_positions = temporal if positions is None else temporal.at(positions)
         *blocks, last_block = self.blocks
         for block in blocks:
@@ -129,25 +145,39 @@ class MEANTIME(SequentialRecommender):
             weights = None
         return last_block(x, at_positions, positions, weights)
 
-    def _temporal_context(self, time: Tensor, length: Tensor, dtype: torch.dtype) -> TemporalContext:
-        position = torch.arange(time.shape[1], device=time.device)
-        absolute = [self.dropout(self._absolute(name, position, time, length)) for name in self.absolute]
-        # kernels depend on differences only: times in units of tau, relative to each row's last position
-        newest = time.gather(1, length.unsqueeze(1) - 1)
-        time = (time.to(torch.float64) - newest) / self.tau
-        waves = None if self.sin is None else self.sin(time, dtype)
-        gaps = None if self.table is None else self.table.locate(time, time, dtype)
-        sin = None if waves is None else (waves, waves)
-        return TemporalContext(absolute, absolute, sin, gaps, position < length.unsqueeze(1))
+    def _temporal_context(
+        self, time: Tensor, length: Tensor, dtype: torch.dtype, query_time: Tensor | None
+    ) -> TemporalContext:
+        slot = torch.arange(time.shape[1], device=time.device)
+        mask = (slot < length.unsqueeze(1)).unsqueeze(1)  # [B, 1, T]
+        # positions count from the end: that of the request or target is always N - 1
+        position = slot + (self.max_seq_length - length.unsqueeze(1)) - int(self.causal)
+        keys = [self.dropout(self._absolute(name, position, time)) for name in self.absolute]
+        queries = keys
+        if query_time is None:
+            query_time = time
+        else:
+            mask = mask & (slot <= slot.unsqueeze(1))  # [B, T, T]
+            queries = [self.dropout(self._absolute(name, position + 1, query_time)) for name in self.absolute]
+        # kernels depend on differences only: times in units of tau, relative to each row's last query
+        newest = query_time.gather(1, length.unsqueeze(1) - 1)
+        equal = query_time is time
+        time, query_time = ((t.to(torch.float64) - newest) / self.tau for t in (time, query_time))
+        sin = gaps = None
+        if self.sin is not None:
+            waves = self.sin(time, dtype)
+            sin = (waves if equal else self.sin(query_time, dtype), waves)
+        if self.table is not None:
+            gaps = self.table.locate(query_time, time, dtype)
+        return TemporalContext(keys, queries, sin, gaps, mask)
 
-    def _absolute(self, name: str, position: Tensor, time: Tensor, length: Tensor) -> Tensor:
+    def _absolute(self, name: str, position: Tensor, time: Tensor) -> Tensor:
         """Embeddings of an absolute kernel: [B, T, H], or [1, 1, H] where all positions have the same."""
         table = self.kernel_embeddings[name]
         if name == "constant":
             return table.weight.unsqueeze(0)
-        if name == "position":  # counted from the end: the last position is always N - 1
-            index = position + (self.max_seq_length - length.unsqueeze(1))
-        else:
+        index = position
+        if name == "day":
             index = torch.floor((time + self.first_second) / DAY).to(torch.int64)
         return table(index.clamp(0, table.num_embeddings - 1))
 
@@ -158,13 +188,38 @@ class MEANTIME(SequentialRecommender):
     # ---------------------------------------------------------------- training
 
     def calculate_loss(self, interaction) -> Tensor:
-        """Cross entropy at randomly masked positions of the window of history and target."""
+        """The mean loss over a window of history and target: its masked events, or all that follow another."""
         items, time, length = self.training_window(interaction)
+        if self.causal:
+            return self.next_loss(items, time, length)
         tokens, chosen = self.mask_items(items, length)
         return self.loss_at(tokens, time, length, items, chosen)
 
+    def next_loss(self, items: Tensor, time: Tensor, length: Tensor) -> Tensor:
+        """The mean loss of predicting each event of windows but the first from those before it.
+
+        Args:
+            items, time: of the events, oldest first, [B, T].
+            length: events of each window, two or more, [B].
+        """
+        events, answers, time, query_time, length = self._shifted(items, time, length)
+        states, targets = [], []
+        for rows, width in length_buckets(length):
+            encoded = self.encode(
+                events[rows, :width], time[rows, :width], length[rows], query_time=query_time[rows, :width]
+            )
+            mask = torch.arange(width, device=items.device) < length[rows].unsqueeze(1)
+            states.append(encoded[mask])
+            targets.append(answers[rows, :width][mask])
+        return self._loss(torch.cat(states), torch.cat(targets))
+
+    def _shifted(self, items: Tensor, time: Tensor, length: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """Windows [B, T] as events, what each predicts, their times, those of their queries, and events in use [B]."""
+        query_time = time[:, 1:] if self.query_time == "target" else time[:, :-1]
+        return items[:, :-1], items[:, 1:], time[:, :-1], query_time, length - 1
+
     def loss_at(self, tokens: Tensor, time: Tensor, length: Tensor, answers: Tensor, chosen: Tensor) -> Tensor:
-        """Mean cross entropy of `answers` [B, T] at the `chosen` positions, bool [B, T], given `tokens` [B, T]."""
+        """The mean loss of `answers` [B, T] at the `chosen` positions, bool [B, T], given `tokens` [B, T]."""
         states, targets = [], []
         for rows, width in length_buckets(length):
             is_chosen = chosen[rows, :width]
@@ -175,11 +230,14 @@ class MEANTIME(SequentialRecommender):
             encoded = self.encode(tokens[rows, :width], time[rows, :width], length[rows], positions)
             states.append(encoded[is_chosen])
             targets.append(answers[rows, :width].gather(1, positions)[is_chosen])
-        vectors, target = self.represent(torch.cat(states)), torch.cat(targets)  # [M, H], [M]
-        table, bias = self.item_table()
-        if not self.pad_class:
-            table, bias, target = table[1:], bias[1:], target - 1
-        return cross_entropy_over_items(vectors, table, bias, target)
+        return self._loss(torch.cat(states), torch.cat(targets))
+
+    def _loss(self, states: Tensor, target: Tensor) -> Tensor:
+        """The mean loss of states [M, H] whose items should be `target` [M]."""
+        vectors, (table, bias) = self.represent(states), self.item_table()
+        if self.pad_class:
+            return cross_entropy_over_items(vectors, table, bias, target)
+        return self.loss(vectors, table, bias, target)
 
     def mask_items(self, items: Tensor, length: Tensor) -> tuple[Tensor, Tensor]:
         """Choose positions to predict, each with probability `mask_ratio` and at least one in each row.
@@ -202,7 +260,7 @@ class MEANTIME(SequentialRecommender):
     def training_window(self, interaction) -> tuple[Tensor, Tensor, Tensor]:
         """The newest N - 1 events and the target: items [B, T], seconds [B, T], positions in use [B]."""
         items, time, length = self._window(interaction, interaction[self.ITEM_ID], self._event_time(interaction))
-        if self.query_time == "last":  # as in scoring: the target has the time of the event before it
+        if self.query_time == "last" and not self.causal:  # as in scoring: the target has the time of the event before
             target = (length - 1).unsqueeze(1)
             time = time.scatter(1, target, time.gather(1, (target - 1).clamp(min=0)))
         return items, time, length
@@ -234,12 +292,16 @@ class MEANTIME(SequentialRecommender):
         items, time, length = self.request_window(interaction)
         first, run = unique_consecutive_rows(items, time, length)
         items, time, length = items[first], time[first], length[first]
+        query_time = None
+        if self.causal:  # the last event is the query
+            items, _, time, query_time, length = self._shifted(items, time, length)
         last = (length - 1).unsqueeze(1)
-        states = map_length_buckets(
-            length,
-            lambda rows, width: self.encode(items[rows, :width], time[rows, :width], length[rows], last[rows]),
-        )
-        return self.represent(states.squeeze(1))[run]
+
+        def encode(rows: Tensor, width: int | None) -> Tensor:
+            query = None if query_time is None else query_time[rows, :width]
+            return self.encode(items[rows, :width], time[rows, :width], length[rows], last[rows], query_time=query)
+
+        return self.represent(map_length_buckets(length, encode).squeeze(1))[run]
 
     def predict(self, interaction) -> Tensor:
         """Scores of the items of the interaction, [B]."""
@@ -260,16 +322,16 @@ class MEANTIME(SequentialRecommender):
         return F.linear(prepared, table[items], bias[items])
 
     def attention_weights(self, interaction, item: Tensor, user_features: dict[str, Tensor]) -> AttentionWeights:
-        """Attention of the [MASK] slot, one head for each layer and kernel; the same for every item."""
+        """Attention of the [MASK] or the last event, one head for each layer and kernel; the same for every item."""
         heads = []
         with recorded_inputs(block.attention for block in self.blocks) as calls:
             self.prepare(interaction)
         for layer, (attention, inputs) in enumerate(calls, 1):
-            weights: list[Tensor] = []  # [1, R, T + 1] of each head; the last row is the [MASK]'s
+            weights: list[Tensor] = []  # [1, R, T + 1 or T] of each head; the last row is the query's
             attention(*inputs[:3], weights)
             names = [*self.absolute, *self.relative]
             heads += [Head(layer, name, rows[0, -1]) for name, rows in zip(names, weights, strict=True)]
-        return AttentionWeights("request", heads)
+        return AttentionWeights("" if self.causal else "request", heads)
 
     def item_table(self) -> tuple[Tensor, Tensor]:
         """Item vectors [V + 1, H] and biases [V + 1]: a score is `prepare`'s vector times the item's, plus its bias."""

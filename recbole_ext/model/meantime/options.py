@@ -3,12 +3,14 @@
 from typing import Any
 
 from recbole_ext.errors import InputError
+from recbole_ext.model.losses import LOSS_VALIDATORS, LOSSES
 from recbole_ext.utils.validators import Int, ListOf, Number, OneOf, Optional_, validate_keys
 
 VALIDATORS = {
     "absolute_kernels": Optional_(ListOf(OneOf("position", "day", "constant"), may_be_empty=True)),
     "relative_kernels": Optional_(ListOf(OneOf("sin", "exp", "log"), may_be_empty=True)),
     "kernel_freq": Number("(0, inf)"), "kernel_time_unit": Number("[1e-6, 4294967296]"),  # seconds
+    "objective": OneOf("cloze", "next"), **LOSS_VALIDATORS, "loss_type": OneOf(*LOSSES),
     "query_time": OneOf("target", "last"), "mask_ratio": Number("(0, 1]"), "train_window": Int("[1, inf)"),
     "hidden_size": Int("[1, inf)"), "inner_size": Int("[1, inf)"), "n_layers": Int("[1, inf)"),
     "MAX_ITEM_LIST_LENGTH": Int("[2, inf)"), "layer_norm_eps": Number("(0, inf)"),
@@ -39,5 +41,6 @@ class MeantimeOptions:
             raise InputError(f"hidden_size is {hidden}, which {heads} kernels (one head each) do not divide.")
         if "sin" in self.relative and hidden % 2:
             raise InputError(f"hidden_size is {hidden}; the sin kernel needs an even number.")
-        if config["loss_type"] != "CE":
-            raise InputError(f"loss_type is '{config['loss_type']}'; MEANTIME is trained with CE.")
+        self.objective: str = values["objective"]
+        if values["loss_type"] != "CE" and config["pad_class"]:
+            raise InputError(f"pad_class is True with loss_type {values['loss_type']}; it is an option of CE.")
