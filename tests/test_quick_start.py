@@ -318,13 +318,13 @@ def test_a_model_that_recbole_has_too_stays_the_one_that_was_trained(run):
 def test_weights_do_not_run_as_another_model(run, model, change):
     path = run(model, **({"embedding_size": 8} if model == "BST" else {}))["checkpoint"]
     ((key, _),) = change.items()
-    with pytest.raises(InputError, match=f"{key} is .*, but checkpoint .* was trained with .*; leave it as it was"):
+    with pytest.raises(InputError, match=f"{key} is .*, but checkpoint .* was trained with .*; set it to that value"):
         load_data_and_model(path, config_dict=change)
 
 
 def test_a_class_of_ones_own_has_to_be_given(run):
     path = run(Own)["checkpoint"]
-    with pytest.raises(InputError, match=r"a class of your own, tests\.test_quick_start\.Own; give it as model="):
+    with pytest.raises(InputError, match=r"has your own class, tests\.test_quick_start\.Own; pass it as model="):
         load_data_and_model(path)
     assert type(load_data_and_model(path, model=Own)[1]) is Own
 
@@ -354,6 +354,6 @@ def test_a_planted_payload_is_refused_when_loading(run, tmp_path):
 
     path = run()["checkpoint"]
     torch.save({**checkpoint.load(path), "payload": Payload()}, path)
-    with pytest.raises(InputError, match="holds pickled objects"):
+    with pytest.raises(InputError, match="contains pickled objects"):
         load_data_and_model(path)
     assert not (tmp_path / "marker").exists()

@@ -1,4 +1,4 @@
-"""Whether the content of a file is a valid checkpoint: its structure, and values that depend on each other."""
+"""Checks of a checkpoint's content: its structure, and values that depend on each other."""
 
 import math
 import reprlib
@@ -53,8 +53,8 @@ def check_content(checkpoint: Any, path: str) -> None:
 def _shown(value: Any) -> str:
     if isinstance(value, Tensor):
         return f"a tensor of {str(value.dtype).removeprefix('torch.')} in the shape {tuple(value.shape)}"
-    words = " ".join(reprlib.repr(value).split())
-    return words if len(words) <= 200 else f"{words[:197]}..."
+    text = " ".join(reprlib.repr(value).split())
+    return text if len(text) <= 200 else f"{text[:197]}..."
 
 
 # -------------------------------------------------------------------- values that depend on each other
@@ -67,7 +67,7 @@ def _require(condition: bool, key: str, value: Any, expected: str) -> None:
 
 
 def _name(config: dict[str, Any], key: str, default: str) -> str:
-    """The name of a column, or the default where the value is not a name, which `Config` will refuse."""
+    """The name of a column; the default if the value is not a name, which `Config` refuses later."""
     return config[key] if isinstance(config.get(key), str) else default
 
 
@@ -83,16 +83,22 @@ def _check_consistency(checkpoint: dict[str, Any]) -> None:
     if result and valid_metric is not None:
         expected = result.get(str(valid_metric).lower(), MISSING)
         _require(
-            score == expected, "best_valid_score", score, f"that of {valid_metric} in best_valid_result, {expected}"
+            score == expected,
+            "best_valid_score",
+            score,
+            f"the value of {valid_metric} in best_valid_result, {expected}",
         )
     if not result and isinstance(config.get("valid_metric_bigger"), bool):
         worst = -math.inf if config["valid_metric_bigger"] else math.inf
         _require(score == worst, "best_valid_score", score, f"{worst}, since best_valid_result is empty")
     curves = checkpoint.get("curves", {"train_loss": [], "valid_score": []})
     for name in ("train_loss", "valid_score"):
-        fits = len(curves[name]) == len(curves["train_loss"]) <= checkpoint["epoch"] + 1
+        complete = len(curves[name]) == len(curves["train_loss"]) <= checkpoint["epoch"] + 1
         _require(
-            fits, f"curves.{name}", curves[name], f"a list with a number for each of {checkpoint['epoch'] + 1} epochs"
+            complete,
+            f"curves.{name}",
+            curves[name],
+            f"a list with a number for each of {checkpoint['epoch'] + 1} epochs",
         )
     id_fields = [_name(config, "USER_ID_FIELD", "user_id"), _name(config, "ITEM_ID_FIELD", "item_id")]
     _require(
@@ -101,7 +107,7 @@ def _check_consistency(checkpoint: dict[str, Any]) -> None:
         list(checkpoint["tokens"]),
         f"those of {' and '.join(id_fields)}",
     )
-    if checkpoint["tokens"] and "sampler" in checkpoint and "random" in checkpoint:  # written by a training
+    if checkpoint["tokens"] and "sampler" in checkpoint and "random" in checkpoint:  # written during training
         _require(checkpoint["sampler"] is not None, "sampler", None, generator_state.expected)
         _require(checkpoint.get("data_digest") != "", "data_digest", "", "a SHA-256 digest")
     groups = checkpoint["optimizer"].get("param_groups", [])
@@ -162,8 +168,8 @@ def _check_table(path: str, values: Tensor, column: dict[str, Any] | None, sourc
     _require(values.dim() > 0 and len(values) == rows, path, values, f"a tensor of {rows} rows")
     _require(values.is_floating_point() == numbers, path, values, f"a tensor for the type {column['type']}")
     if sequence:
-        wide = column["length"] if isinstance(column["length"], int) else column["length"][0]
-        _require(values.dim() > 1 and values.shape[1] == wide, path, values, f"a tensor of {wide} columns")
+        length = column["length"] if isinstance(column["length"], int) else column["length"][0]
+        _require(values.dim() > 1 and values.shape[1] == length, path, values, f"a tensor of {length} columns")
     if not numbers:
-        inside = values.numel() == 0 or (int(values.min()) >= 0 and int(values.max()) < (column["values"] or 0))
-        _require(inside, path, values, f"a tensor of ids from 0 to {(column['values'] or 0) - 1}")
+        valid = values.numel() == 0 or (int(values.min()) >= 0 and int(values.max()) < (column["values"] or 0))
+        _require(valid, path, values, f"a tensor of ids from 0 to {(column['values'] or 0) - 1}")

@@ -1,6 +1,6 @@
-"""The files of a training run: the checkpoint of its best epoch, the state of its latest one, and its learning curves.
+"""The files of a training run: the checkpoint of its best epoch, the state of its latest epoch, and learning curves.
 
-A file is complete or absent, holds plain values and tensors only, and is read without unpickling objects.
+Files are written atomically, contain only plain values and tensors, and are read without unpickling objects.
 """
 
 import os
@@ -20,7 +20,7 @@ FORMAT = 1  # a new number means a new file of that format in tests/checkpoint/o
 
 
 def save(checkpoint: dict[str, Any], path: str) -> None:
-    """Write a checkpoint atomically: after a crash, the previous file is still there and complete.
+    """Write a checkpoint atomically: a crash leaves the previous file unchanged.
 
     Raises:
         OSError: the disk is full, or the folder cannot be written.
@@ -40,7 +40,7 @@ def load(path: str | os.PathLike, device: torch.device | str = "cpu") -> dict[st
         device: the device that the tensors are loaded to.
 
     Raises:
-        InputError: the file is missing, damaged, holds pickled objects, or is not a checkpoint of this package.
+        InputError: the file is missing or damaged, contains pickled objects, or is not a checkpoint of this package.
     """
     if not isinstance(path, (str, os.PathLike)):
         raise InputError(f"the checkpoint is {path!r}; it should be the path of a file.")
@@ -50,14 +50,16 @@ def load(path: str | os.PathLike, device: torch.device | str = "cpu") -> dict[st
     if not os.path.isfile(path):
         raise InputError(f"there is no checkpoint {path}.")
     if os.path.getsize(path) == 0:  # a run reserves its file before the first epoch
-        raise InputError(f"checkpoint {path} is empty: its run ended before an epoch was saved; start it anew.")
+        raise InputError(
+            f"checkpoint {path} is empty: its run ended before an epoch was saved; start the training again."
+        )
     try:
         _check_archive(path)
         checkpoint = torch.load(path, map_location=device, weights_only=True)
     except pickle.UnpicklingError as error:
         raise InputError(
-            f"checkpoint {path} holds pickled objects, which could run code when loaded; it was not written by "
-            f"recbole_ext (RecBole's own checkpoints load with RecBole only)."
+            f"checkpoint {path} contains pickled objects, which can run code when loaded; it was not written by "
+            f"recbole_ext (only RecBole loads RecBole's own checkpoints)."
         ) from error
     except Exception as error:  # zipfile, zlib and torch raise many types of errors for damaged bytes
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
@@ -72,12 +74,12 @@ def load(path: str | os.PathLike, device: torch.device | str = "cpu") -> dict[st
 
 
 def _check_archive(path: str) -> None:
-    """Check that the file is an archive of torch with correct checksums, which torch itself does not verify."""
+    """Check that the file is an archive of torch with correct checksums, which torch does not verify."""
     with zipfile.ZipFile(path) as archive:
         damaged = archive.testzip()
         names = archive.namelist()
     if not any(name.endswith("/data.pkl") for name in names):
-        raise zipfile.BadZipFile("no archive of torch")
+        raise zipfile.BadZipFile("it is not an archive of torch")
     if damaged is not None:
         raise zipfile.BadZipFile(f"the checksum of {damaged} is wrong")
 
@@ -87,11 +89,11 @@ def _check_archive(path: str) -> None:
 
 @dataclass(frozen=True)
 class ResumeState:
-    """The latest epoch that a run stored.
+    """The latest epoch that a run has stored.
 
     Attributes:
-        best_file: path of the run's checkpoint, which holds the best epoch.
-        path: the file that holds the latest epoch: the checkpoint, or the `.latest` file beside it.
+        best_file: path of the run's checkpoint, which contains the best epoch.
+        path: the file with the latest epoch: the checkpoint, or the `.latest` file beside it.
         checkpoint: the content of `path`.
     """
 
@@ -152,14 +154,14 @@ class LearningCurves:
         self.valid_score = list(stored.get("valid_score", []))
 
     def add_loss(self, epoch: int, loss: Any) -> None:
-        """Note the loss of an epoch, counted from 0, or the terms of that loss. Later epochs are removed."""
+        """Record the loss of an epoch, counted from 0, or the terms of that loss. Later epochs are removed."""
         for values in (self.train_loss, self.valid_score):
             del values[epoch:]
             values += [None] * (epoch + 1 - len(values))
         self.train_loss[epoch] = float(sum(loss) if isinstance(loss, (tuple, list)) else loss)
 
     def add_score(self, score: float) -> None:
-        """Note the validation score of the last trained epoch."""
+        """Record the validation score of the last trained epoch."""
         if self.valid_score:
             self.valid_score[-1] = float(score)
 
@@ -170,15 +172,15 @@ class LearningCurves:
 
 @dataclass(frozen=True)
 class TrainingRun:
-    """What the files of a run tell about its training; epochs count from 1.
+    """The training of a run as its files describe it; epochs count from 1.
 
     Attributes:
         model, dataset: their names.
         metric: `valid_metric`.
         best_score: the best value of `metric`; None without validation.
         best_epoch: the epoch in the checkpoint.
-        valid_result: metrics of that epoch on the validation data. Checkpoints hold no test metrics: the test follows
-            after the last checkpoint.
+        valid_result: metrics of that epoch on the validation data. There are no test metrics, because the test runs
+            after the last checkpoint is written.
         train_loss, valid_score: a value for each stored epoch; None for an epoch without one.
     """
 

@@ -1,4 +1,4 @@
-"""From a checkpoint back to a model: its class, configuration and weights, and whether they fit the model and data."""
+"""Rebuild a model from a checkpoint: class, configuration and weights, with checks against the model and the data."""
 
 import contextlib
 import os
@@ -18,18 +18,18 @@ def build(config: Any, dataset: Any) -> Any:
     """Build the model of a configuration on its device.
 
     Raises:
-        InputError: the model refuses the value of a key.
+        InputError: the model does not accept the value of a key.
     """
     with recbole_errors_as_input_error(f"model {config['model']} with these keys and data"):
         return config.model_class(config, dataset).to(config["device"])
 
 
 def resolve_class(checkpoint: dict[str, Any], model: type | None, path: str) -> type | str:
-    """The class of a checkpoint's model, or the name under which the registry finds it.
+    """The class of a checkpoint's model, or its name in the registry.
 
     Args:
-        checkpoint: what `load` returned.
-        model: the class, if the caller gives it.
+        checkpoint: the result of `load`.
+        model: the class, if the caller provides it.
         path: of the checkpoint, for the message.
 
     Raises:
@@ -37,7 +37,9 @@ def resolve_class(checkpoint: dict[str, Any], model: type | None, path: str) -> 
     """
     package = checkpoint["class"].partition(".")[0]
     if model is None and package not in ("recbole", "recbole_ext"):
-        raise InputError(f"checkpoint {path} is of a class of your own, {checkpoint['class']}; give it as model=.")
+        raise InputError(
+            f"the model of checkpoint {path} has your own class, {checkpoint['class']}; pass it as model=."
+        )
     if model is not None:
         return model
     return f"recbole.{checkpoint['model']}" if package == "recbole" else checkpoint["model"]
@@ -47,7 +49,7 @@ def stored_keys(checkpoint: dict[str, Any], model: str | type, changes: dict[str
     """The configuration that a checkpoint was trained with, without device and folders, and with changes.
 
     Args:
-        checkpoint: what `load` returned.
+        checkpoint: the result of `load`.
         model: the model's class or name.
         changes: keys to replace.
 
@@ -56,7 +58,13 @@ def stored_keys(checkpoint: dict[str, Any], model: str | type, changes: dict[str
     """
     if not isinstance(changes, dict):
         raise InputError(f"config_dict is {changes!r}; it should be a dictionary of keys and values.")
-    excluded = {"gpu_id", "checkpoint_dir", "log_dir", "valid_metric_bigger", *DERIVED}  # the last two: from other keys
+    excluded = {
+        "gpu_id",
+        "checkpoint_dir",
+        "log_dir",
+        "valid_metric_bigger",
+        *DERIVED,
+    }  # the last two derive from other keys
     keys = {key: value for key, value in checkpoint["config"].items() if key not in excluded}
     model_class = find_model(model)
     if any(map(is_ours, model_class.__mro__)):
@@ -80,7 +88,7 @@ def parse_device(name: str | torch.device) -> torch.device:
     """The device with this name; `InputError` if this machine does not have it."""
     try:
         device = torch.device(name)
-        torch.empty(1, device=device).item()  # fails on the device "meta", too, whose tensors have no values
+        torch.empty(1, device=device).item()  # also fails on the device "meta", whose tensors have no values
     except (RuntimeError, AssertionError, TypeError) as error:
         raise InputError(f"device is {str(name)!r}, which this machine lacks: {str(error).splitlines()[0]}") from error
     return device
@@ -88,11 +96,11 @@ def parse_device(name: str | torch.device) -> torch.device:
 
 @contextlib.contextmanager
 def naming_checkpoint(path: str | os.PathLike | None, changes: Iterable[str] = ()) -> Iterator[None]:
-    """Name the checkpoint in errors about the keys that it holds.
+    """Name the checkpoint in errors about its keys.
 
     Args:
-        path: of the checkpoint; None where the keys come from elsewhere.
-        changes: keys that the caller gave: errors about these are not the checkpoint's.
+        path: of the checkpoint; None if the keys come from another source.
+        changes: keys that the caller sets; errors about these do not concern the checkpoint.
 
     Raises:
         InputError: the error raised inside, with the path of the checkpoint before it unless it contains it.
@@ -121,7 +129,7 @@ def load_weights(model: Any, checkpoint: dict[str, Any], path: str | os.PathLike
     name, model_weights = type(model).__name__, model.state_dict()
     for key, weights in checkpoint["state_dict"].items():
         if not weights.isfinite().all():
-            raise InputError(f"checkpoint {path} holds values in '{key}' that are not numbers; train the model anew.")
+            raise InputError(f"checkpoint {path} has values in '{key}' that are not finite; train the model again.")
         if key in model_weights and model_weights[key].is_floating_point() != weights.is_floating_point():
             raise InputError(
                 f"checkpoint {path} does not fit {name}: '{key}' is of {weights.dtype}, not {model_weights[key].dtype}."
@@ -131,7 +139,7 @@ def load_weights(model: Any, checkpoint: dict[str, Any], path: str | os.PathLike
         if key not in initial:
             raise InputError(f"checkpoint {path} does not fit {name}, which has no '{key}'.")
         if not _can_replace(initial[key], value):
-            raise InputError(f"checkpoint {path} does not fit {name}, whose '{key}' is of another type or shape.")
+            raise InputError(f"checkpoint {path} does not fit {name}, whose '{key}' has another type or shape.")
     try:
         model.load_state_dict(checkpoint["state_dict"])
     except RuntimeError as error:
@@ -141,7 +149,7 @@ def load_weights(model: Any, checkpoint: dict[str, Any], path: str | os.PathLike
 
 
 def _can_replace(initial: Any, value: Any) -> bool:
-    """Whether a stored value has the type and shape of a model's initial one; None accepts all but text and bool."""
+    """Whether a stored value has the type and shape of a model's initial value; None accepts all but text and bool."""
     if isinstance(initial, torch.Tensor):
         return isinstance(value, torch.Tensor) and (value.shape, value.dtype) == (initial.shape, initial.dtype)
     return type(value) is type(initial) if initial is not None else not isinstance(value, (str, bool))
@@ -158,7 +166,7 @@ def check_optimizer(optimizer: Any, checkpoint: dict[str, Any], path: str | os.P
     stored_groups, groups = stored.get("param_groups", []), optimizer.param_groups
     sizes = [[len(group["params"]) for group in side] for side in (stored_groups, groups)]
     if "state" not in stored or sizes[0] != sizes[1]:
-        raise InputError(f"checkpoint {path} holds no state of this optimizer; start the training anew.")
+        raise InputError(f"checkpoint {path} has no state of this optimizer; start the training again.")
     parameters = {number: parameter for stored_group, group in zip(stored_groups, groups, strict=True)
                   for number, parameter in zip(stored_group["params"], group["params"], strict=True)}  # fmt: skip
     names = sorted({name for values in stored["state"].values() for name in values})
@@ -169,13 +177,13 @@ def check_optimizer(optimizer: Any, checkpoint: dict[str, Any], path: str | os.P
             form = _form(values.get(name), shape)
             if form == "invalid" or (shape and expected_forms.setdefault(name, form) != form):
                 raise InputError(
-                    f"checkpoint {path} holds no state of this optimizer: '{name}' of parameter {number} does not fit; "
-                    f"start the training anew."
+                    f"checkpoint {path} has no state of this optimizer: '{name}' of parameter {number} does not fit; "
+                    f"start the training again."
                 )
 
 
 def _form(value: Any, shape: torch.Size) -> str:
-    """Whether a value of an optimizer's state is a number, a scalar tensor, shaped like its parameter, or invalid."""
+    """The form of a value in an optimizer's state: number, scalar tensor, shaped like its parameter, or invalid."""
     if not isinstance(value, torch.Tensor):
         return "invalid" if value is None else "number"
     if not value.isfinite().all():
@@ -194,7 +202,7 @@ def compare_keys(checkpoint: dict[str, Any], config: Any, keys: Iterable[str], p
         trained_with, value = checkpoint["config"].get(key), to_builtin(config[key])
         if key in checkpoint["config"] and trained_with != value:
             raise InputError(
-                f"{key} is {value!r}, but checkpoint {path} was trained with {trained_with!r}; leave it as it was."
+                f"{key} is {value!r}, but checkpoint {path} was trained with {trained_with!r}; set it to that value."
             )
 
 
@@ -202,9 +210,9 @@ def compare_data(checkpoint: dict[str, Any], dataset: Any, source: str, path: st
     """Check that a data set has the users, items and events that a checkpoint was trained on.
 
     Args:
-        checkpoint: what `load` returned.
-        dataset: the data set that was read now.
-        source: where it was read from, for the message.
+        checkpoint: the result of `load`.
+        dataset: the data set to compare.
+        source: of the data set, for the message.
         path: of the checkpoint, for the message.
 
     Raises:
@@ -215,10 +223,10 @@ def compare_data(checkpoint: dict[str, Any], dataset: Any, source: str, path: st
         if list(map(str, tokens_now)) != tokens:
             raise InputError(
                 f"checkpoint {path} has {len(tokens) - 1} values of {field} in another order or number than the "
-                f"{len(tokens_now) - 1} of {source}; use the data it was trained on."
+                f"{len(tokens_now) - 1} of {source}; use the data that it was trained on."
             )
     digest = checkpoint.get("data_digest")
     if digest and digest != getattr(dataset, "digest", digest):
         raise InputError(
-            f"the events of {source} have changed since checkpoint {path} was trained on them; use the data as it was."
+            f"the events of {source} have changed since checkpoint {path} was trained on them; use the original data."
         )

@@ -1,7 +1,7 @@
-"""The structure of a checkpoint: its keys, and the type of each value. `content.check_content` applies it.
+"""The structure of a checkpoint: its keys and the type of each value. `content.check_content` applies it.
 
-Other keys are ignored, so that a later version can add information without a new format. A change in the meaning of the
-keys described here needs a new `file.FORMAT`.
+Other keys are ignored, so that later versions can add information without a new format. A change in the meaning of the
+keys below needs a new `file.FORMAT`.
 """
 
 import math
@@ -52,7 +52,7 @@ class Record(Validator):
 
 @dataclass(frozen=True)
 class Each(Validator):
-    """A dictionary of any length, from texts (or whole numbers) to values that pass one validator."""
+    """A dictionary from strings (or integers) to values that pass one validator."""
 
     validator: Validator
     key: type = str
@@ -88,7 +88,7 @@ MISSING = _Missing()
 
 
 def validate_member(validator: Validator, value: Any, path: str) -> None:
-    """Validate a value and put its path before that of an error inside it."""
+    """Validate a value; an error inside it gets `path` as a prefix of its path."""
     try:
         validator.validate(value)
     except ValidationError as error:
@@ -142,12 +142,12 @@ def _is_range(value: Any) -> bool:
     return isinstance(value, list) and len(value) == 2 and all(map(_is_number, value)) and value[0] <= value[1]
 
 
-def _is_words(value: Any) -> bool:
+def _is_python_words(value: Any) -> bool:
     words = isinstance(value, list) and len(value) == 625 and all(_is_whole(word, 0, 2**32 - 1) for word in value)
     return words and value[-1] <= 624
 
 
-def _is_words_tensor(value: Any) -> bool:
+def _is_numpy_words(value: Any) -> bool:
     words = _is_tensor(value) and value.dtype == torch.int64 and tuple(value.shape) == (624,)
     return words and bool(((value >= 0) & (value < 2**32)).all())
 
@@ -207,10 +207,10 @@ DATA = Record({
 RANDOM = Record({
     "python": Record({
         "version": Value("3", lambda value: type(value) is int and value == 3),
-        "words": Value("the 625 words of Python's generator", _is_words), "gauss": optional(number),
+        "words": Value("the 625 words of Python's generator", _is_python_words), "gauss": optional(number),
     }),
     "numpy": Record({
-        "keys": Value("a tensor with the 624 words of NumPy's generator", _is_words_tensor),
+        "keys": Value("a tensor with the 624 words of NumPy's generator", _is_numpy_words),
         "position": Value("a whole number up to 624", lambda value: _is_whole(value, 0, 624)),
         "has_gauss": Value("0 or 1", lambda value: _is_whole(value, 0, 1)), "cached": number,
     }),

@@ -1,4 +1,4 @@
-"""Keys that name columns, held against the headers of a data set's files before the files are read."""
+"""Checks of keys that name columns, against the headers of a data set's files, before the files are read."""
 
 import os
 from collections.abc import Iterator
@@ -17,11 +17,11 @@ NUMBERS, IDS, SEQUENCES = (FLOAT, FLOATS), (TOKEN, TOKENS), (TOKENS, FLOATS)
 
 @dataclass(frozen=True)
 class Rule:
-    """What columns a key may name.
+    """The columns that a key may name.
 
     Attributes:
         types: their types; empty for all.
-        suffix: the file that has them; empty for any file.
+        suffix: of the file that contains them; empty for any file.
     """
 
     types: tuple[str, ...] = ()
@@ -39,10 +39,10 @@ RULES = {
 
 
 def check_column_keys(config: Any) -> None:
-    """Check that every key that names columns names some that are loaded, of a type that the key can use.
+    """Check that every column named by a key is loaded and has a type that the key can use.
 
     Raises:
-        InputError: the message names the key, the column, and the columns there are.
+        InputError: the message names the key, the column and the existing columns.
     """
     files = _Files(config)
     for key in ("load_col", "unload_col"):
@@ -59,7 +59,7 @@ def check_column_keys(config: Any) -> None:
 
 
 def _names(value: Any) -> Iterator[str]:
-    """The columns in the value of a key: the keys of a mapping, the members of a list, a text."""
+    """The columns in the value of a key: a string, members of a list, or keys of a mapping."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, (dict, list, tuple)):
@@ -68,9 +68,9 @@ def _names(value: Any) -> Iterator[str]:
 
 
 def _required(config: Any) -> Iterator[tuple[str, str, str]]:
-    """Keys whose columns the data need, with the file and the type of the column.
+    """Keys whose columns must exist, with the file and the type of the column.
 
-    Labels are needed for training and evaluation alone: see `check_label_column`.
+    `check_label_column` checks labels, which only training and evaluation need.
     """
     kind, order = config["MODEL_TYPE"], config["eval_args"]
     if kind not in (ModelType.CONTEXT, ModelType.DECISIONTREE):
@@ -86,50 +86,55 @@ def _required(config: Any) -> Iterator[tuple[str, str, str]]:
 
 
 def _check_together(config: Any, files: "_Files") -> None:
-    """Refuse what RecBole would fail on though each column is fine by itself."""
-    for name, wanted in (config["val_interval"] or {}).items():
-        kind = files.types(name)
-        if (kind == TOKEN) != isinstance(wanted, list):
-            right = "a list of values" if kind == TOKEN else "an interval such as '[3,inf)'"
-            raise InputError(f"val_interval gives {wanted!r} for '{name}', a {kind}; it should be {right}.")
-    for name, how in (config["discretization"] or {}).items():
+    """Refuse keys that contradict each other."""
+    for name, interval in (config["val_interval"] or {}).items():
+        kind = files.type_of(name)
+        if (kind == TOKEN) != isinstance(interval, list):
+            expected = "a list of values" if kind == TOKEN else "an interval such as '[3,inf)'"
+            raise InputError(f"val_interval has {interval!r} for '{name}', a {kind}; it should be {expected}.")
+    for name, options in (config["discretization"] or {}).items():
         if name not in config["numerical_features"]:
-            raise InputError(f"discretization names '{name}', which numerical_features does not; add it there.")
-        if "method" not in how:
-            raise InputError(f"discretization gives '{name}' no method; it should be ED, with a bucket, or LD.")
-        if how["method"] == "ED" and "bucket" not in how:
-            raise InputError(f"discretization gives '{name}' the method ED without a bucket, their number; add it.")
-    for name in config["selected_features"] or ():
-        if files.types(name) in NUMBERS and name not in config["numerical_features"]:
+            raise InputError(f"discretization names '{name}', which is missing in numerical_features; add it there.")
+        if "method" not in options:
+            raise InputError(f"discretization has no method for '{name}'; it should be ED, with a bucket, or LD.")
+        if options["method"] == "ED" and "bucket" not in options:
             raise InputError(
-                f"selected_features names '{name}', a {files.types(name)}, which numerical_features does not; add it."
+                f"discretization has the method ED for '{name}' without bucket, the number of buckets; add it."
+            )
+    for name in config["selected_features"] or ():
+        if files.type_of(name) in NUMBERS and name not in config["numerical_features"]:
+            raise InputError(
+                f"selected_features names '{name}', a {files.type_of(name)} that is missing in numerical_features; add "
+                f"it there."
             )
     if config["normalize_field"] and config["normalize_all"]:
-        raise InputError("normalize_field and normalize_all are both given; leave one of them out.")
+        raise InputError("normalize_field and normalize_all are both set; leave one of them out.")
     ids = {config[f"{part.upper()}_ID_FIELD"]: f"alias_of_{part}_id" for part in ("user", "item")}
-    taken: dict[str, str] = {}
+    key_of: dict[str, str] = {}
     for key in ("alias_of_user_id", "alias_of_item_id", "alias_of_entity_id", "alias_of_relation_id"):
         for name in config[key] or ():
             if ids.get(name, key) != key:
                 field = ids[name].removeprefix("alias_of_").upper() + "_FIELD"
-                raise InputError(f"{key} names '{name}', which {field} names; its tokens can be those of one only.")
-            if (other := taken.setdefault(name, key)) != key:
-                raise InputError(f"{other} and {key} both name '{name}'; its tokens can be those of one only.")
+                raise InputError(
+                    f"{key} names '{name}', but so does {field}; a column can share the tokens of one id only."
+                )
+            if (other := key_of.setdefault(name, key)) != key:
+                raise InputError(f"{other} and {key} both name '{name}'; a column can share the tokens of one id only.")
 
 
 class _Files:
-    """The headers of a data set's files, and which of their columns are loaded."""
+    """The headers of a data set's files, and the columns that are loaded from them."""
 
     def __init__(self, config: Any):
         self.config, self.name = config, config["dataset"]
-        parts = config["benchmark_filename"]
+        split_names = config["benchmark_filename"]
         for suffix in {"inter", "user", "item"} & set(config["additional_feat_suffix"] or ()):
-            raise InputError(f"additional_feat_suffix names '{suffix}', a file that is read anyway; leave it out.")
-        ends = {"inter": f"{parts[0]}.inter" if parts else "inter"}
-        ends |= {suffix: suffix for suffix in ("user", "item", *(config["additional_feat_suffix"] or ()))}
+            raise InputError(f"additional_feat_suffix names '{suffix}', a file that is always read; leave it out.")
+        suffixes = {"inter": f"{split_names[0]}.inter" if split_names else "inter"}
+        suffixes |= {suffix: suffix for suffix in ("user", "item", *(config["additional_feat_suffix"] or ()))}
         if config["MODEL_TYPE"] == ModelType.KNOWLEDGE:
-            ends |= {"kg": "kg", "link": "link"}
-        self.paths = {suffix: self.path(end) for suffix, end in ends.items()}
+            suffixes |= {"kg": "kg", "link": "link"}
+        self.paths = {name: self.path(suffix) for name, suffix in suffixes.items()}
         self.headers: dict[str, dict[str, str]] = {}
         for suffix, path in self.paths.items():
             if os.path.isfile(path):
@@ -143,18 +148,18 @@ class _Files:
         return os.path.join(self.config["data_path"], f"{self.name}.{suffix}")
 
     def _loaded(self, suffix: str) -> dict[str, str]:
-        """The columns that are read, and those of pretrained vectors, which have a reader of their own."""
+        """The columns that RecBole reads, and those of pretrained vectors."""
         columns, left_out = self.config["load_col"], (self.config["unload_col"] or {}).get(suffix) or ()
-        wanted = "*" if columns is None else columns.get(suffix) or ()
-        read = {name for name in self.headers[suffix] if (wanted == "*" or name in wanted) and name not in left_out}
-        read |= {name for pair in (self.config["preload_weight"] or {}).items() for name in pair}
-        return {name: kind for name, kind in self.headers[suffix].items() if name in read}
+        listed = "*" if columns is None else columns.get(suffix) or ()
+        loaded = {name for name in self.headers[suffix] if (listed == "*" or name in listed) and name not in left_out}
+        loaded |= {name for pair in (self.config["preload_weight"] or {}).items() for name in pair}
+        return {name: kind for name, kind in self.headers[suffix].items() if name in loaded}
 
-    def types(self, name: str) -> str:
+    def type_of(self, name: str) -> str:
         return next((columns[name] for columns in self.loaded.values() if name in columns), "")
 
     def check(self, key: str, name: Any, rule: Rule) -> None:
-        """`InputError` unless a column is loaded and fits the rule of the key that names it."""
+        """`InputError` unless a column is loaded and follows the rule of the key that names it."""
         suffixes = [rule.suffix] if rule.suffix else list(self.headers)
         suffix = next((suffix for suffix in suffixes if name in self.loaded.get(suffix, {})), None)
         if suffix is None:
@@ -162,33 +167,33 @@ class _Files:
         kind = self.loaded[suffix][name]
         if rule.types and kind not in rule.types:
             verb = "is" if key.endswith("_FIELD") else "is named by"
-            right = " or ".join(f"{name}:{kind}" for kind in rule.types)
-            raise InputError(f"{self.paths[suffix]} line 1: '{name}:{kind}' {verb} {key}; it should be {right}.")
+            expected = " or ".join(f"{name}:{kind}" for kind in rule.types)
+            raise InputError(f"{self.paths[suffix]} line 1: '{name}:{kind}' {verb} {key}; it should be {expected}.")
 
     def _missing(self, key: str, name: Any, suffixes: list[str]) -> InputError:
-        """Says why a column is not loaded, and what columns there are."""
-        there = {suffix: self.headers[suffix] for suffix in suffixes if suffix in self.headers}
-        if not there:
+        """The error for a column that is not loaded, with the reason and the existing columns."""
+        headers = {suffix: self.headers[suffix] for suffix in suffixes if suffix in self.headers}
+        if not headers:
             return InputError(f"{key} names {name!r}, but there is no file {self.paths[suffixes[0]]}.")
-        for suffix, header in there.items():
+        for suffix, header in headers.items():
             if name in header:
                 loaded = ", ".join(self.loaded[suffix]) or "none"
                 return InputError(
                     f"{key} names '{name}', a column of {self.paths[suffix]} that is not loaded; add it to load_col, "
                     f"under {suffix} (loaded: {loaded})."
                 )
-        columns = [column for header in there.values() for column in header]
-        near = nearest(str(name), columns)
-        more = f": write {near}" if near else ""
-        if len(there) == 1:
-            path = self.paths[next(iter(there))]
-            return InputError(f"{path} has no column {name!r}, which {key} names; it has {', '.join(columns)}{more}.")
-        return InputError(f"{key} names {name!r}; the columns are {', '.join(columns)}{more}.")
+        columns = [column for header in headers.values() for column in header]
+        similar = nearest(str(name), columns)
+        hint = f": write {similar}" if similar else ""
+        if len(headers) == 1:
+            path = self.paths[next(iter(headers))]
+            return InputError(f"{path} has no column {name!r}, which {key} names; it has {', '.join(columns)}{hint}.")
+        return InputError(f"{key} names {name!r}; the columns are {', '.join(columns)}{hint}.")
 
     def check_listed(self, key: str, suffix: str, names: Any) -> None:
         """`InputError` for a file or a column in `load_col` or `unload_col` that does not exist."""
         names = [] if names == "*" else [name for name in names if name != "*"]
-        if not names or suffix in ("kg", "link", "net"):  # those are read for some models of RecBole
+        if not names or suffix in ("kg", "link", "net"):  # read for some models of RecBole only
             return
         if suffix not in self.headers:
             raise InputError(f"{key} names {names[0]!r} of '{suffix}', but there is no file {self.path(suffix)}.")
@@ -197,7 +202,7 @@ class _Files:
                 raise self._missing(key, name, [suffix])
 
     def check_unused(self, suffix: str, names: Any) -> None:
-        """`InputError` for a column in `unused_col` that is neither loaded nor made of loaded ones."""
+        """`InputError` for a column in `unused_col` that is neither loaded nor made from loaded columns."""
         if suffix not in self.loaded:
             raise InputError(f"unused_col has columns of '{suffix}', but there is no file {self.path(suffix)}.")
         made = set()

@@ -1,4 +1,4 @@
-"""What a model and a request need of a data set, as plain values that fit in a checkpoint; and the way back."""
+"""Description of a data set for checkpoints: what building and serving a model need, without the events."""
 
 from typing import Any
 
@@ -14,26 +14,25 @@ EVENTS, USERS, ITEMS = FeatureSource.INTERACTION, FeatureSource.USER, FeatureSou
 
 
 def describe(dataset: Any) -> dict[str, Any]:
-    """The sizes, vocabularies, tables and ranges of a data set, without its events.
+    """Describe the columns, vocabularies, feature tables and value ranges of a data set as plain values and tensors.
 
     Args:
         dataset: an `ExactTimeDataset`, the part that a model is trained on.
 
     Returns:
-        plain values and tensors:
-            columns: of each column its `type` and `source` as RecBole names them, `length` (of its longest sequence; of
-                a list of sequences, that of the list and of its longest member) and `values` (RecBole's `num`, `None`
-                where it has none; the two lengths for a list of sequences of numbers).
-            vocabularies: the tokens of the columns of events and users, but for the ids of users and items.
+        a dictionary with the keys
+            columns: for each column, `type` and `source` (RecBole's names), `length` (of the longest sequence; for a
+                list of sequences, of the list and of its longest member) and `values` (RecBole's `num`, or None).
+            vocabularies: tokens of the columns of events and users, except user and item ids.
             tables: the columns of `user` and `item` features, a row for each id.
-            extremes: least and largest value of the numbers among the columns of events, as the model sees them.
-            normalised: the same before RecBole scaled the column to [0, 1].
+            extremes: minimum and maximum of each numeric column of events, as the model sees it.
+            normalised: minimum and maximum of the columns that RecBole scaled to [0, 1], before scaling.
             first_time: time of the first event, in the file's unit.
-            trained_items: which items stand in the training data, as an event to predict or in a history. bool [V + 1]
-            item_names: `column` of the `.item` file and `names` of the items by id, '' without one; None unless the key
-                `item_names` asks for them.
+            trained_items: whether the training data contain each item, as a target or in a history. bool [V + 1]
+            item_names: `column` of the `.item` file and `names` of the items by id, '' where missing; None if the key
+                `item_names` is not set.
     """
-    known = [dataset.field2id_token[name] for name in (dataset.uid_field, dataset.iid_field)]
+    ids = [dataset.field2id_token[name] for name in (dataset.uid_field, dataset.iid_field)]
     columns = {
         name: {
             "type": kind.value,
@@ -50,7 +49,7 @@ def describe(dataset: Any) -> dict[str, Any]:
         "vocabularies": {
             str(name): [str(token) for token in tokens]
             for name, tokens in dataset.field2id_token.items()
-            if dataset.field2source.get(name) in (EVENTS, USERS) and not any(tokens is own for own in known)
+            if dataset.field2source.get(name) in (EVENTS, USERS) and not any(tokens is id_tokens for id_tokens in ids)
         },
         "tables": {
             "user": _table(dataset.user_feat, dataset.uid_field),
@@ -83,61 +82,59 @@ def _item_names(dataset: Any) -> dict[str, Any] | None:
 
 def _size(dataset: Any, name: str, kind: FeatureType) -> int | list[int] | None:
     if kind in (FeatureType.TOKEN, FeatureType.TOKEN_SEQ) and name not in dataset.field2id_token:
-        return None  # the length of histories: a token without a vocabulary
-    return to_builtin(dataset.num(name))  # of histories of sequences of numbers, RecBole gives both lengths
+        return None  # the length of histories, a token column without a vocabulary
+    return to_builtin(dataset.num(name))  # for histories of numeric sequences, two lengths
 
 
-def _table(feature: Any, own: str) -> dict[str, Tensor]:
-    return {} if feature is None else {name: feature[name] for name in feature if name != own}
+def _table(feature: Any, id_field: str) -> dict[str, Tensor]:
+    return {} if feature is None else {name: feature[name] for name in feature if name != id_field}
 
 
 class DatasetDescription:
-    """Stands in for the data set where a model is built from a checkpoint.
+    """Replaces the data set when a model is built from a checkpoint.
 
-    It answers what models ask for when they are built: sizes, types and sources of columns, features of users and
-    items, and the ranges of times and numbers. It has no events: `inter_feat` holds, for each column of numbers, its
-    least and its largest value, and padding for the others.
+    It has the attributes that models read when they are built: sizes, types and sources of columns, and features of
+    users and items. It has no events: each numeric column of `inter_feat` consists of its minimum and maximum, other
+    columns consist of padding.
 
     Args:
         config: the configuration of the run.
-        description: what `describe` returned.
-        tokens: of users and items, by the names of their columns.
+        data: the result of `describe`.
+        tokens: of users and items, by column.
         time_origin: seconds since 1970 of the first event.
 
     Attributes:
-        trained_items: bool [V + 1]; None where an older checkpoint does not say.
+        trained_items: bool [V + 1]; None for an older checkpoint.
         item_names: `column` and `names`, or None.
     """
 
-    def __init__(
-        self, config: Any, description: dict[str, Any], tokens: dict[str, list[str]], time_origin: float | None
-    ):
-        columns = description["columns"]
+    def __init__(self, config: Any, data: dict[str, Any], tokens: dict[str, list[str]], time_origin: float | None):
+        columns = data["columns"]
         self.config, self.time_origin = config, time_origin
         self.uid_field, self.iid_field = config["USER_ID_FIELD"], config["ITEM_ID_FIELD"]
         self.label_field, self.time_field = config["LABEL_FIELD"], config["TIME_FIELD"]
-        self.first_time = description["first_time"]
-        self.normalised = description["normalised"]
+        self.first_time = data["first_time"]
+        self.normalised = data["normalised"]
         # older checkpoints lack these two
-        self.trained_items: Tensor | None = description.get("trained_items")
-        self.item_names: dict[str, Any] | None = description.get("item_names")
-        self.field2id_token = {**description["vocabularies"], **tokens}
+        self.trained_items: Tensor | None = data.get("trained_items")
+        self.item_names: dict[str, Any] | None = data.get("item_names")
+        self.field2id_token = {**data["vocabularies"], **tokens}
         self.field2type = {name: FeatureType(column["type"]) for name, column in columns.items()}
         self.field2source = {name: _source(column["source"]) for name, column in columns.items()}
-        self.field2seqlen = {name: _as_recbole_has_it(column["length"]) for name, column in columns.items()}
-        self.sizes = {name: _as_recbole_has_it(column["values"]) for name, column in columns.items()}
+        self.field2seqlen = {name: _as_tuple(column["length"]) for name, column in columns.items()}
+        self.sizes = {name: _as_tuple(column["values"]) for name, column in columns.items()}
         self.user_num, self.item_num = len(tokens[self.uid_field]), len(tokens[self.iid_field])
-        tables = description["tables"]
+        tables = data["tables"]
         self.user_feat = self._feature(self.uid_field, self.user_num, tables["user"])
         self.item_feat = self._feature(self.iid_field, self.item_num, tables["item"])
-        ends = {name: torch.tensor(values, dtype=torch.float64) for name, values in description["extremes"].items()}
-        self.inter_feat = {**dict.fromkeys(columns, torch.zeros(2, dtype=torch.int64)), **ends}
+        extremes = {name: torch.tensor(values, dtype=torch.float64) for name, values in data["extremes"].items()}
+        self.inter_feat = {**dict.fromkeys(columns, torch.zeros(2, dtype=torch.int64)), **extremes}
 
-    def _feature(self, own: str, count: int, table: dict[str, Tensor]) -> Interaction:
-        return Interaction({own: torch.arange(count), **table})
+    def _feature(self, id_field: str, count: int, table: dict[str, Tensor]) -> Interaction:
+        return Interaction({id_field: torch.arange(count), **table})
 
     def num(self, field: str) -> Any:
-        """RecBole's size of a column: values of a token, padding included; buckets or length(s) of numbers."""
+        """RecBole's `num` of a column: its tokens with padding, or the buckets or length(s) of a numeric column."""
         if self.sizes.get(field) is None:
             raise ValueError(f"there is no column '{field}'")
         return self.sizes[field]
@@ -156,7 +153,7 @@ class DatasetDescription:
         return self.item_feat
 
 
-def _as_recbole_has_it(size: Any) -> Any:
+def _as_tuple(size: Any) -> Any:
     return tuple(size) if isinstance(size, list) else size
 
 

@@ -1,4 +1,4 @@
-"""The data set of this package: one sorted event log, exact time, examples as ranges."""
+"""The data set of sequential models: one sorted event log, exact time, examples as ranges."""
 
 import os
 
@@ -8,34 +8,36 @@ from recbole.data.dataset import Dataset
 from recbole.data.interaction import Interaction
 
 from recbole_ext.config.negative_sampling import evaluation_modes, learns_labels
-from recbole_ext.data.examples import EventLog, Examples, Ranges, filtered_prefixes, prefixes, windows
+from recbole_ext.data.examples import EventLog, Examples
 from recbole_ext.data.files.exact_time import ExactTimeDataset
 from recbole_ext.data.files.item_files import holds_vectors, read_item_vectors, vector_columns
+from recbole_ext.data.ranges import Ranges, filtered_prefixes, prefixes, windows
 from recbole_ext.data.splits import check_split, report_empty_parts, rows_of_periods, splits_by_period
 from recbole_ext.errors import InputError
 from recbole_ext.model import contract
+from recbole_ext.utils.wording import counted
 
 
 class EventLogDataset(ExactTimeDataset):
     """RecBole's sequential data set without copies of histories and without rounded times.
 
-    Events are sorted by user and time, and events of one time keep their order in the file. `TIME_FIELD` and its list
-    are float64 seconds since `time_origin`. An item of the data set is a batch: `dataset[index]` has the columns of
-    the target events [n], `item_length` [n], the list of each column but the user's, [n, MAX_ITEM_LIST_LENGTH], and
-    the features of user and item.
+    Events are sorted by user and time; events at the same time keep their order in the file. `TIME_FIELD` and its list
+    are float64 seconds since `time_origin`. `dataset[index]` is a batch: the columns of the target events [n],
+    `item_length` [n], a list for each column except the user's, [n, MAX_ITEM_LIST_LENGTH], and the features of user
+    and item.
 
-    The model class says by `example_kind` and `min_history` which examples it learns from (`model/contract.py`). Of
-    windows, the training set yields `windows`; its `inter_feat`, from which RecBole counts and samples, stays the same.
+    `example_kind` and `min_history` of the model class (`model/contract.py`) decide which examples it learns from. If
+    these are windows, the training set yields `windows`; RecBole still counts and samples from its `inter_feat`.
 
-    With `benchmark_filename` it is a `PreSplitDataset`; `create_dataset` chooses.
+    For `benchmark_filename`, `create_dataset` makes a `PreSplitDataset`.
 
     Attributes:
-        time_origin (float): seconds since 1970 (UTC) of the first event kept.
+        time_origin (float): seconds since 1970 (UTC) of the first event after filtering.
         inter_feat (Examples): every target with its history.
-        windows (Examples | None): what this data set yields instead, if anything.
+        windows (Examples | None): the examples to yield instead of `inter_feat`, if any.
 
     Raises:
-        InputError: the files, or what the keys leave of them, cannot be used; the message names the place.
+        InputError: the files are wrong, or filters leave no events; the message names the file and line, or the key.
     """
 
     def __init__(self, config):
@@ -45,7 +47,7 @@ class EventLogDataset(ExactTimeDataset):
     # ---------------------------------------------------------------- pretrained vectors
 
     def _load_additional_feat(self, token, dataset_path):
-        """Load additional files, but for that of the vectors: its items are not items of the data set for that."""
+        """Load additional files except the one with vectors, whose items would become items of the data set."""
         for suffix in self.config["additional_feat_suffix"] or ():
             path = os.path.join(dataset_path, f"{token}.{suffix}")
             if not holds_vectors(self.config, path):
@@ -73,7 +75,7 @@ class EventLogDataset(ExactTimeDataset):
         return len(self.inter_feat if self.windows is None else self.windows)
 
     def copy(self, new_inter_feat):
-        """RecBole's copy with other examples, which are then what it yields: windows are those of the whole."""
+        """RecBole's copy, with other examples and without windows, which belong to all examples together."""
         other = super().copy(new_inter_feat)
         other.windows = None
         if isinstance(new_inter_feat, Examples):
@@ -83,38 +85,37 @@ class EventLogDataset(ExactTimeDataset):
     # ---------------------------------------------------------------- examples
 
     def data_augmentation(self):
-        """Replace the events by examples; RecBole calls it when frames have become tensors."""
+        """Replace the events by examples; RecBole calls it after frames have become tensors."""
         self._aug_presets()
         users, items = (self.inter_feat[name].numpy() for name in (self.uid_field, self.iid_field))
         self.inter_feat, order = self.examples(self.inter_feat)
         self.filter_log.step(f"history: {self.config['history']}", users[order], items[order])
-        shortest = int((self.inter_feat.ranges.end - self.inter_feat.ranges.start).min())
-        self.filter_log.targets(self.inter_feat[self.uid_field].numpy(), shortest)
+        shortest_history = int((self.inter_feat.ranges.end - self.inter_feat.ranges.start).min())
+        self.filter_log.targets(self.inter_feat[self.uid_field].numpy(), shortest_history)
 
     def examples(self, events: Interaction) -> tuple[Examples, np.ndarray]:
-        """Sort events, [N] in the file's order, and make a target of every one whose history allows it.
+        """Sort events, [N] in the file's order, and make an example of each event with a sufficient history.
 
         Returns:
             the examples, and for each event in their log of targets its row in `events`.
         """
         users, times = events[self.uid_field].numpy(), events[self.time_field].numpy()
-        order = np.lexsort((times, users))  # stable: what happened at one time keeps the file's order
-        width, least = self.max_item_list_len, self.config["min_history"]
-        kind = contract.example_kind(self.config.model_class)
-        shortest = 1 if least is None else least
-        if self.config["history"] == "all":
+        order = np.lexsort((times, users))  # stable: events at the same time keep the file's order
+        max_length, min_history = self.max_item_list_len, self.config["min_history"]
+        is_window = contract.example_kind(self.config.model_class) == "window"
+        positive_only = self.config["history"] == "positive"
+        if positive_only:
+            positive = self._positive(events)[order]
+            if is_window or not any(self._labels_count()):  # then negative events are not examples
+                order, positive = order[positive], positive[positive]
+        if is_window or not positive_only:
             log = self._log(events, order)
-            return self.table(log, log, prefixes(users[order], width, shortest)), order
-        positive = self._positive(events)[order]
-        if kind == "window" or not any(self._labels_count()):  # negative events are no examples of anything
-            order, positive = order[positive], positive[positive]
-        if kind == "window":
-            log = self._log(events, order)
-            return self.table(log, log, prefixes(users[order], width, shortest)), order
-        kept = np.flatnonzero(positive)
-        least = contract.min_history(self.config.model_class) if least is None else least
-        ranges = filtered_prefixes(users[order], times[order], kept, width, least)
-        return self.table(self._log(events, order), self._log(events, order[kept]), ranges), order
+            min_history = 1 if min_history is None else min_history
+            return self.table(log, log, prefixes(users[order], max_length, min_history)), order
+        history_rows = np.flatnonzero(positive)
+        min_history = contract.min_history(self.config.model_class) if min_history is None else min_history
+        ranges = filtered_prefixes(users[order], times[order], history_rows, max_length, min_history)
+        return self.table(self._log(events, order), self._log(events, order[history_rows]), ranges), order
 
     def _positive(self, events: Interaction) -> np.ndarray:
         if self.label_field not in events:
@@ -125,7 +126,7 @@ class EventLogDataset(ExactTimeDataset):
         return events[self.label_field].numpy() > 0
 
     def _labels_count(self) -> tuple[bool, bool, bool]:
-        """Whether labels are learnt, and measured in validation and test: there, negative events are examples, too."""
+        """Whether training, validation and test use labels; where they do, negative events are examples, too."""
         measured = "labeled" in evaluation_modes(self.config["eval_args"])
         return learns_labels(self.config, self.config.model_class), measured, measured
 
@@ -137,19 +138,19 @@ class EventLogDataset(ExactTimeDataset):
     def table(self, targets: EventLog, history: EventLog, ranges: Ranges) -> Examples:
         """The examples of `ranges`; `InputError` if there are none."""
         if len(ranges) == 0:
-            least, kind = self.config["min_history"] or 1, "positive " if self.config["history"] == "positive" else ""
-            earlier = f"an earlier {kind}one" if least == 1 else f"{least} earlier {kind}ones"
+            kind = "positive event" if self.config["history"] == "positive" else "event"
             raise InputError(
-                f"no event of data set '{self.dataset_name}' has {earlier} of its user, so there is nothing to train "
-                f"on; loosen the filters or give users with more events."
+                f"no event of data set '{self.dataset_name}' has {counted(self.config['min_history'] or 1, kind)} of "
+                f"its user before it, so there is nothing to train on; loosen the filters, or add users with "
+                f"more events."
             )
-        names = self.config["LIST_SUFFIX"], self.item_list_length_field
-        return Examples(targets, history, ranges, *names, self.max_item_list_len)
+        suffix, length_field = self.config["LIST_SUFFIX"], self.item_list_length_field
+        return Examples(targets, history, ranges, suffix, length_field, self.max_item_list_len)
 
     # ---------------------------------------------------------------- splits
 
     def build(self):
-        """Split into training, validation and test data as `eval_args` says, or as the files are.
+        """Split into training, validation and test data by `eval_args`, or by file.
 
         Returns:
             list of three data sets that share one event log.
@@ -179,13 +180,17 @@ class EventLogDataset(ExactTimeDataset):
             return super().build()
         self._change_feat_format()
         times = self.inter_feat[self.time_field].numpy()
-        ends = self.first_time, self.last_time
-        rows = rows_of_periods(times, self.config, ends, self._calcu_split_ids, self.from_file)
+        limits = self.first_time, self.last_time
+        rows = rows_of_periods(times, self.config, limits, self._calcu_split_ids, self.from_file)
         self._drop_unused_col()
         return [self.copy(self.inter_feat[part]) for part in rows]
 
     def inter_matrix(self, form="coo", value_field=None):
-        """RecBole's sparse matrix of users and items; of targets alone where it cannot tell users' first events."""
+        """RecBole's sparse matrix of users and items.
+
+        RecBole takes users' first events from histories of length 1. Where histories are filtered or longer, the
+        matrix has the targets only.
+        """
         if self.inter_feat.history is self.inter_feat.targets and self.config["min_history"] in (None, 1):
             return super().inter_matrix(form, value_field)
         return Dataset.inter_matrix(self, form, value_field)

@@ -1,4 +1,4 @@
-"""Training and evaluation examples as ranges into one event log.
+"""The table of training and evaluation examples, which refers to one event log instead of copying histories.
 
 N events in the log, n examples, L longest history.
 """
@@ -15,99 +15,26 @@ import torch
 from recbole.data.interaction import Interaction
 from torch import Tensor
 
-
-@dataclass(frozen=True)
-class Ranges:
-    """Example e is: the history `log[start[e]:end[e]]`, then the event `target[e]` of the log of targets.
-
-    All three are int64 arrays of shape [n].
-    """
-
-    start: np.ndarray
-    end: np.ndarray
-    target: np.ndarray
-
-    def __getitem__(self, index) -> Ranges:
-        return Ranges(self.start[index], self.end[index], self.target[index])
-
-    def __len__(self) -> int:
-        return len(self.target)
-
-
-def is_new(values: np.ndarray) -> np.ndarray:
-    """Whether each value differs from the one before, bool [N]; the first one does."""
-    return np.concatenate([[True], values[1:] != values[:-1]])[: len(values)]
-
-
-def user_starts(users: np.ndarray) -> np.ndarray:
-    """Row of each event's user's first event, [N], for users sorted together."""
-    first = np.flatnonzero(is_new(users))
-    return np.repeat(first, np.diff(first, append=len(users)))
-
-
-def prefixes(users: np.ndarray, width: int, least: int = 1) -> Ranges:
-    """Every event with `least` events of its user before is a target; its history is the at most `width` before."""
-    first = user_starts(users)
-    target = np.flatnonzero(np.arange(len(users)) >= first + least)
-    return Ranges(np.maximum(first[target], target - width), target, target)
-
-
-def filtered_prefixes(users: np.ndarray, times: np.ndarray, kept: np.ndarray, width: int, least: int) -> Ranges:
-    """Every event is a target; its history is the at most `width` kept events strictly earlier.
-
-    Args:
-        users, times: of the log of targets, [N], sorted.
-        kept: rows of the log that may stand in a history, ascending; starts and ends count within these.
-        width: length of the longest history.
-        least: shortest history of an example that is used.
-    """
-    # events of one user and time share a moment, so that none of them sees another
-    moment = np.cumsum(is_new(users) | is_new(times))
-    first = np.searchsorted(users[kept], users, side="left")
-    end = np.searchsorted(moment[kept], moment, side="left")
-    target = np.flatnonzero(end - first >= least)
-    first, end = first[target], end[target]
-    return Ranges(np.maximum(first, end - width), end, target)
-
-
-def windows(users: np.ndarray, targets: np.ndarray, width: int, step: int) -> Ranges:
-    """Windows of `width` events that end at each user's last training event and every `step` events before it.
-
-    An earlier window is added as long as it is full. The last event of a window is its target, the others its
-    history: together they are the window.
-
-    Args:
-        users: of the log, [N], sorted.
-        targets: rows of the training targets, in any order; of each user, all from the second event to the last.
-        width: events in a full window, 2 or more.
-        step: events from one window's end to the next's, 1 or more.
-    """
-    first = user_starts(users)
-    rows = np.sort(targets)
-    last = rows[is_new(users[rows][::-1])[::-1]]  # of each user
-    count = np.maximum(last - first[last] + 1 - width, 0) // step + 1
-    back = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
-    target = np.repeat(last, count) - back * step
-    return Ranges(np.maximum(first[target], target - width + 1), target, target)
+from recbole_ext.data.ranges import Ranges
 
 
 @dataclass(frozen=True)
 class EventLog:
-    """Columns of events, [N, ...] each, sorted by user and time; histories give the past of those in `lists`."""
+    """Columns of events, [N, ...] each, sorted by user and time. Histories consist of the columns in `lists`."""
 
     columns: dict[str, Tensor]
     lists: tuple[str, ...] = ()
 
 
 class Examples(Interaction):
-    """What RecBole takes for the table of all examples, without the copies of every history.
+    """An `Interaction` of all examples, which RecBole uses as its table, without copied histories.
 
-    `examples[index]` is a smaller table of the same kind, for whatever indexes a NumPy array; `examples[name]` is a
-    column: targets [n], lengths [n], lists [n, L] padded with 0 on the right. A column is gathered when it is asked
-    for; `gather()` makes the batch of all columns.
+    `examples[index]` is a smaller table, for any index that a NumPy array accepts. `examples[name]` is a column, which
+    is gathered at each access: targets [n], lengths [n], lists [n, L] padded with 0 on the right. `gather()` returns a
+    batch of all columns.
 
-    `examples[name] = values` sets a column, [n, ...], new or in place of one that is there; batches have it. Histories
-    stay as they are. What is read is a copy: change a column by setting it, not in place.
+    `examples[name] = values` adds or replaces a column, [n, ...], also in batches; histories do not change. A column
+    that was read is a copy, so changes to it in place have no effect.
 
     Args:
         targets: log from which the target events come.
@@ -123,22 +50,22 @@ class Examples(Interaction):
     ):
         self.targets, self.history, self.ranges = targets, history, ranges
         self.suffix, self.length_field, self.width = suffix, length_field, width
-        self.hidden: frozenset[str] = frozenset()  # columns that were dropped
-        self.added: dict[str, Tensor] = {}  # columns that were set, a row for each example
-        self.in_batches = True  # whether batches come from these examples, and not from windows
-        self.kept: dict[str, Tensor] = {}  # the list that was last asked for by name: some models ask again and again
+        self.dropped: frozenset[str] = frozenset()  # names of columns
+        self.added: dict[str, Tensor] = {}  # columns that were set
+        self.in_batches = True  # False if batches consist of windows instead of these examples
+        self.cached_list: dict[str, Tensor] = {}  # the last list read by name: some models read it many times
 
     # ---------------------------------------------------------------- columns
 
     @property
     def columns(self) -> list[str]:
         lists = [name + self.suffix for name in self.history.lists]
-        names = [name for name in (*self.targets.columns, self.length_field, *lists) if name not in self.hidden]
+        names = [name for name in (*self.targets.columns, self.length_field, *lists) if name not in self.dropped]
         return [*names, *(name for name in self.added if name not in names)]
 
     @property
     def interaction(self) -> Examples:
-        """RecBole's mapping of names to columns; the examples are one, and gather a column when it is asked for."""
+        """The mapping of names to columns that RecBole reads: the examples themselves."""
         return self
 
     def keys(self) -> list[str]:
@@ -159,9 +86,9 @@ class Examples(Interaction):
 
     def gather(self) -> Interaction:
         """The batch of these examples."""
-        gone = self.hidden | self.added.keys()
-        lists = [name for name in self.history.lists if name + self.suffix not in gone]
-        names = [name for name in (*self.targets.columns, self.length_field) if name not in gone]
+        excluded = self.dropped | self.added.keys()
+        lists = [name for name in self.history.lists if name + self.suffix not in excluded]
+        names = [name for name in (*self.targets.columns, self.length_field) if name not in excluded]
         return Interaction({**{name: self._column(name) for name in names}, **self._lists(lists), **self.added})
 
     def _column(self, name: str) -> Tensor:
@@ -171,9 +98,9 @@ class Examples(Interaction):
             return self.targets.columns[name][torch.from_numpy(self.ranges.target)]
         if name == self.length_field:
             return torch.from_numpy(self.ranges.end - self.ranges.start)
-        if name not in self.kept:
-            self.kept = self._lists([name.removesuffix(self.suffix)])
-        return self.kept[name]
+        if name not in self.cached_list:
+            self.cached_list = self._lists([name.removesuffix(self.suffix)])
+        return self.cached_list[name]
 
     def _lists(self, names: Iterable[str]) -> dict[str, Tensor]:
         start, end = torch.from_numpy(self.ranges.start), torch.from_numpy(self.ranges.end)
@@ -190,38 +117,38 @@ class Examples(Interaction):
         return lists
 
     def distinct(self, name: str) -> Tensor:
-        """The values of a column in the targets and in the histories of these examples, each once, sorted."""
+        """The sorted different values of a column in the targets and histories of these examples."""
         targets = self.targets.columns[name][torch.from_numpy(self.ranges.target)]
         count = len(self.history.columns[name])
-        opened = np.bincount(self.ranges.start, minlength=count + 1) - np.bincount(self.ranges.end, minlength=count + 1)
-        inside = np.cumsum(opened)[:count] > 0  # of some history
-        return torch.cat([targets, self.history.columns[name][torch.from_numpy(inside)]]).unique()
+        starts, ends = (np.bincount(rows, minlength=count + 1) for rows in (self.ranges.start, self.ranges.end))
+        in_history = np.cumsum(starts - ends)[:count] > 0
+        return torch.cat([targets, self.history.columns[name][torch.from_numpy(in_history)]]).unique()
 
     def past(self, name: str, user: str) -> tuple[Tensor, Tensor]:
-        """What may stand in the history of each example, events included that are too old for its list.
+        """All earlier events of each example's user, including those that its list is too short for.
 
         Args:
             name: a column of the log of histories.
-            user: the column of users. A log without it has histories as they are, and nothing older.
+            user: the column of users. Where the log of histories lacks it, the lists are all there is.
 
         Returns:
-            the row of the example and the value of the column, [P] each.
+            for each of P events in total, the row of its example and its value of the column, [P] each.
         """
         start, end = self.ranges.start, self.ranges.end
         if user in self.history.columns:
-            owner = self.targets.columns[user].numpy()[self.ranges.target]
-            start = np.searchsorted(self.history.columns[user].numpy(), owner, side="left")
+            users = self.targets.columns[user].numpy()[self.ranges.target]
+            start = np.searchsorted(self.history.columns[user].numpy(), users, side="left")
         count = end - start
         row = np.repeat(np.arange(len(count)), count)
-        back = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
-        return torch.from_numpy(row), self.history.columns[name][torch.from_numpy(start[row] + back)]
+        offset = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
+        return torch.from_numpy(row), self.history.columns[name][torch.from_numpy(start[row] + offset)]
 
-    # ---------------------------------------------------------------- what RecBole does to its table
+    # ---------------------------------------------------------------- the interface of Interaction
 
     def replaced(self, **changes: Any) -> Examples:
         """The same examples with other attributes, e.g. `ranges`."""
         other = copy.copy(self)
-        other.__dict__.update(changes, kept={})
+        other.__dict__.update(changes, cached_list={})
         return other
 
     def __getitem__(self, index):
@@ -234,7 +161,7 @@ class Examples(Interaction):
         if not isinstance(index, slice):
             index = np.asarray(index)
             index = index if len(index) else index.astype(np.int64)
-        return self.replaced(ranges=self.ranges[index], added=self._added(index), in_batches=True)
+        return self.replaced(ranges=self.ranges[index], added=self._added_rows(index), in_batches=True)
 
     def __getattr__(self, name):
         if name.startswith("__") or "targets" not in self.__dict__ or name not in self:
@@ -254,21 +181,23 @@ class Examples(Interaction):
         return f"{len(self)} examples with the columns {', '.join(self.columns)}"
 
     def __deepcopy__(self, memo):
-        return self.replaced()  # logs and ranges are never written to
+        return self.replaced()  # logs and ranges never change
 
     def __setitem__(self, name, values):
         if not isinstance(name, str):
             raise KeyError(f"{name!r} is not the name of a column")
         if not self.in_batches:
             raise TypeError(
-                f"column '{name}' would not reach the model, which learns from windows of events and not from these "
-                f"examples; set it on a batch, which gather() and the loader give"
+                f"column '{name}' would not reach the model, which learns from windows of events instead of these "
+                f"examples; set it on a batch, from gather() or the loader"
             )
         values = torch.as_tensor(values)
         if values.shape[:1] != (len(self),):
-            shape = list(values.shape)
-            raise ValueError(f"column '{name}' has the shape {shape}; there are {len(self)} examples, one a row")
-        self.added = {**self.added, name: values}  # copies of this table keep theirs
+            raise ValueError(
+                f"column '{name}' has the shape {list(values.shape)}; it should have a row for each of the {len(self)} "
+                f"examples"
+            )
+        self.added = {**self.added, name: values}  # a new dictionary: copies of this table share the old one
 
     def update(self, new_inter: Interaction) -> None:
         """Set all columns of another table."""
@@ -276,31 +205,31 @@ class Examples(Interaction):
             self[name] = new_inter[name]
 
     def add_prefix(self, prefix: str) -> None:
-        """Refused: the columns of the event log have the names that the data set gives them."""
-        raise TypeError("columns of the event log keep their names; call gather() and add the prefix to that batch")
+        """Not supported: columns of the event log have fixed names."""
+        raise TypeError("columns of the event log have fixed names; call gather() and add the prefix to that batch")
 
     def drop(self, column: str) -> None:
-        """Take a column out of the table and of the batches, as `unused_col` asks."""
+        """Remove a column from the table and its batches; RecBole calls it for `unused_col`."""
         if column not in self:
             raise ValueError(f"there is no column '{column}'; the columns are {', '.join(self.columns)}")
         self.added = {name: values for name, values in self.added.items() if name != column}
-        self.hidden |= {column}
+        self.dropped |= {column}
 
     __delitem__ = drop
 
     def sort(self, by, ascending=True) -> None:
-        """Reorder the examples by one column or several, of which the first counts most; stable."""
+        """Sort the examples by one or several columns, the most significant first; the sort is stable."""
         names = [by] if isinstance(by, str) else list(by)
-        rises = [ascending] * len(names) if isinstance(ascending, bool) else list(ascending)
-        keys = [self[name].numpy() if up else -self[name].numpy() for name, up in zip(names, rises, strict=True)]
+        directions = [ascending] * len(names) if isinstance(ascending, bool) else list(ascending)
+        keys = [self[name].numpy() if up else -self[name].numpy() for name, up in zip(names, directions, strict=True)]
         self._reindex(np.lexsort(keys[::-1]))
 
     def _reindex(self, index) -> None:
         index = np.asarray(index)
-        self.ranges, self.added, self.kept = self.ranges[index], self._added(index), {}
+        self.ranges, self.added, self.cached_list = self.ranges[index], self._added_rows(index), {}
 
-    def _added(self, index) -> dict[str, Tensor]:
-        """The rows of `index` of the columns that were set."""
+    def _added_rows(self, index) -> dict[str, Tensor]:
+        """The columns that were set, at these rows."""
         if not self.added:
             return {}
         rows = torch.from_numpy(np.arange(len(self))[index].copy())

@@ -1,4 +1,4 @@
-"""What the log says about a data set: how many events, users and items each step retains, and repeated events."""
+"""What the log says about a data set: the events, users and items left after each step, and repeated events."""
 
 from logging import getLogger
 from typing import Any
@@ -12,7 +12,7 @@ SEQUENCES = (FeatureType.TOKEN_SEQ, FeatureType.FLOAT_SEQ)
 class FilterLog:
     """Counts events, users and items after each step, and logs the steps that removed events.
 
-    `users` and `items` are columns of equal length with the id or token of each event that is left.
+    `users` and `items` hold the id or token of each remaining event, [N].
     """
 
     def __init__(self) -> None:
@@ -24,15 +24,20 @@ class FilterLog:
         getLogger().info("Data: read {:,} events of {:,} users and {:,} items".format(*self.counts))
 
     def step(self, name: str, users: Any, items: Any) -> None:
-        """Log what the step `name` retained, if it removed events."""
+        """Log what is left after the step `name`, if it removed events."""
         if len(users) == self.counts[0]:
             return
         before, self.counts = self.counts, _count(users, items)
-        retained = zip(("events", "users", "items"), self.counts, before, strict=True)
-        getLogger().info(f"Data: {name} kept {', '.join(f'{now:,} of {was:,} {kind}' for kind, now, was in retained)}")
+        changes = zip(self.counts, before, ("events", "users", "items"), strict=True)
+        getLogger().info(f"Data: {name} kept {', '.join('{:,} of {:,} {}'.format(*change) for change in changes)}")
 
     def targets(self, users: Any, shortest_history: int) -> None:
-        """Log how many events became targets, given their users and the length of their shortest history."""
+        """Log how many events are targets.
+
+        Args:
+            users: of the targets.
+            shortest_history: its length.
+        """
         event_count, user_count, _ = self.counts
         condition = "have a history and " if shortest_history else ""
         getLogger().info(
@@ -41,7 +46,7 @@ class FilterLog:
         )
 
     def split(self, name: str, users: Any, items: Any, n_windows: int | None = None) -> None:
-        """Log the size of one part of the split, and the number of windows that it is trained on, if any."""
+        """Log the size of one part of the split, and its number of training windows, if any."""
         windows = "" if n_windows is None else f", trained on as {n_windows:,} windows"
         counts = "{:,} targets of {:,} users and {:,} items".format(*_count(users, items))
         getLogger().info(f"Data: {name} has {counts}{windows}")
@@ -52,7 +57,7 @@ def _count(users: Any, items: Any) -> tuple[int, int, int]:
 
 
 def warn_of_copies(events: pd.DataFrame, time_field: str, types: dict[str, FeatureType], config: Any) -> None:
-    """Warn of events that equal another one in every column, as in logs that were joined or appended twice.
+    """Warn of exact copies of events, as in logs that were joined or appended twice.
 
     Args:
         events: a row for each event.
@@ -63,16 +68,16 @@ def warn_of_copies(events: pd.DataFrame, time_field: str, types: dict[str, Featu
     presplit = bool(config["benchmark_filename"])
     if config["rm_dup_inter"] is not None and not presplit:
         return
-    same_time = events[events[time_field].duplicated(keep=False)]  # a small part, compared quickly
+    same_time = events[events[time_field].duplicated(keep=False)]  # few events, which makes the comparison fast
     lists = {name: same_time[name].map(tuple) for name in same_time if types.get(name) in SEQUENCES}
     copies = int(same_time.assign(**lists).duplicated().sum())
     if copies:
         remedy = (
             "remove them from the files"
             if presplit
-            else "rm_dup_inter: first removes them, and with them every other repeat of an item by its user"
+            else "rm_dup_inter: first removes them, and also every other repeat of an item by the same user"
         )
         getLogger().warning(
-            f"{copies:,} of {len(events):,} events are exact copies of others in all columns that are read, and the "
-            f"history of a copy holds the original; {remedy}."
+            f"{copies:,} of {len(events):,} events are exact copies of others in all loaded columns, and the history "
+            f"of a copy contains the original; {remedy}."
         )

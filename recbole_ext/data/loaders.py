@@ -1,4 +1,4 @@
-"""From RecBole's atomic files to loaders whose random draws depend on the seed alone."""
+"""From RecBole's atomic files to loaders with reproducible random draws."""
 
 import contextlib
 import hashlib
@@ -25,16 +25,16 @@ from recbole_ext.errors import InputError, recbole_errors_as_input_error
 from recbole_ext.utils.random_state import fixed_seed
 
 PICKLE_KEYS = ("save_dataset", "dataset_save_path", "save_dataloaders", "dataloaders_save_path")
-NO_FILE = os.path.join(os.devnull, "none")  # a path that can never exist
+NO_FILE = os.path.join(os.devnull, "none")  # a path that cannot exist
 
 
 def create_dataset(config):
     """Read the data set for the model of `config`.
 
-    Sequential models, RecBole's included, get the event log, except those for which RecBole has a data set class
-    (DIEN, KSR, GRU4RecKG). All others get RecBole's data set.
+    Sequential models, including RecBole's, use the event log, except models with their own data set class in RecBole
+    (DIEN, KSR, GRU4RecKG). All other models use RecBole's data set.
 
-    The result does not depend on the keys of evaluation, so that several runs can share a data set.
+    The result does not depend on the keys of evaluation, so several runs can share a data set.
 
     Raises:
         InputError: the files or the filters are wrong.
@@ -42,7 +42,7 @@ def create_dataset(config):
     recbole_datasets = importlib.import_module("recbole.data.dataset")
     ignored = [key for key in PICKLE_KEYS if config[key]]
     if ignored:
-        getLogger().warning(f"{', '.join(ignored)}: ignored, the files are read anew.")
+        getLogger().warning(f"{', '.join(ignored)}: ignored; the atomic files are read instead.")
     with _pickling_disabled(config), _recbole_errors_named(config):
         if not os.path.exists(config["data_path"]):
             download(config)
@@ -52,28 +52,28 @@ def create_dataset(config):
         else:
             if config["item_names"]:
                 raise InputError(
-                    f"item_names is '{config['item_names']}', but checkpoints of {config['model']} hold no names of "
-                    f"items: they cannot be served from alone; leave it out."
+                    f"item_names is '{config['item_names']}', but checkpoints of {config['model']} do not store item "
+                    f"names, as they cannot be served without the data set; leave it out."
                 )
             dataset = recbole_dataset_class(config)(config)
-    dataset.digest = data_digest(dataset)  # for checkpoints; the parts of a split have it, too
+    dataset.digest = data_digest(dataset)  # for checkpoints; the parts of a split have it as well
     return dataset
 
 
 def data_preparation(config, dataset):
-    """RecBole's `data_preparation`: training, validation and test loaders, as `eval_args` says.
+    """RecBole's `data_preparation`: training, validation and test loaders, split by `eval_args`.
 
     Random draws (negatives, masks, candidates) depend on `seed` and not on `worker`. Every pass over validation or test
     data has the same candidates.
 
     Raises:
-        InputError: keys of evaluation contradict each other or the model; `topk` exceeds the number of items; the data
-            cannot be split or sampled from in that way.
+        InputError: evaluation keys contradict each other or the model; `topk` exceeds the number of items; the data
+            cannot be split or sampled as configured.
     """
     check_evaluation(config)
     for sentence in getattr(config, "changed_defaults", ()):
         getLogger().warning(sentence)
-    if dataset.iid_field:  # without it, the events have labels but no items, and nothing is ranked
+    if dataset.iid_field:  # without items, events have labels only and nothing is ranked
         check_item_count(config, dataset.item_num)
         limit_eval_batch(config, dataset.item_num)
     dataset.makes_loaders = True
@@ -92,10 +92,10 @@ def data_preparation(config, dataset):
 
 
 def data_digest(dataset: Any) -> str:
-    """The SHA-256 digest of the events: it changes with any value of any loaded column, and with their order.
+    """The SHA-256 digest of the events, which depends on every value of the loaded columns and on their order.
 
     Args:
-        dataset: as RecBole's `create_dataset` returns it, before it is split.
+        dataset: the result of `create_dataset`, before it is split.
     """
     digest = hashlib.sha256(repr(getattr(dataset, "time_origin", None)).encode())
     for field in sorted(dataset.inter_feat):
@@ -110,9 +110,9 @@ def data_digest(dataset: Any) -> str:
 
 @contextlib.contextmanager
 def _pickling_disabled(config) -> Iterator[None]:
-    """Make RecBole neither write pickled data nor read them from `checkpoint_dir`.
+    """Prevent RecBole from writing pickled data and from reading them from `checkpoint_dir`.
 
-    Unpickling can run code. Besides, RecBole would use an old file although keys of this package have changed.
+    Unpickling can run code, and RecBole would use an old file even if keys of this package have changed.
     """
     before = {key: config[key] for key in PICKLE_KEYS}
     for key in PICKLE_KEYS:
@@ -132,9 +132,9 @@ def _recbole_errors_named(config) -> contextlib.AbstractContextManager[None]:
 
 
 def _check_draws(sampler) -> None:
-    """Refuse negatives by popularity where no item is left to draw: RecBole would draw in an endless loop.
+    """Refuse negatives by popularity if no item is left to draw, for which RecBole would loop forever.
 
-    RecBole draws items that are some target, but none that the user has had (for sequential models: not the target).
+    RecBole draws from the items of all targets, without those of the user (for sequential models, without the target).
     """
     if getattr(sampler, "distribution", "") != "popularity":
         return
@@ -142,13 +142,13 @@ def _check_draws(sampler) -> None:
     nothing_left = any(len(popular) <= len(used) and popular <= used for used in sampler.used_ids)
     if nothing_left or len(popular) < 2:
         raise InputError(
-            f"negatives are drawn by popularity from the {len(popular)} items of the targets, and some user has had "
-            f"all of these; draw them uniformly: distribution uniform, mode uniN."
+            f"negatives are drawn by popularity from the {len(popular)} items of the targets, and a user has had all "
+            f"of these; draw them uniformly: distribution uniform, mode uniN."
         )
 
 
 def _check_masks(dataset) -> None:
-    """Refuse histories with every item: RecBole would look for another item, to mask with, in an endless loop."""
+    """Refuse histories that contain every item: RecBole would loop forever to draw another item for a mask."""
     item_count = dataset.item_num - 1
     lengths = dataset.inter_feat[dataset.item_list_length_field]
     for row in (lengths >= item_count).nonzero().flatten().tolist():
@@ -158,14 +158,14 @@ def _check_masks(dataset) -> None:
             user = dataset.id2token(dataset.uid_field, int(example[dataset.uid_field][0]))
             raise InputError(
                 f"transform mask_itemseq draws an item that is not in the history, but a history of user '{user}' "
-                f"holds all {item_count} items; lower MAX_ITEM_LIST_LENGTH below {item_count}."
+                f"contains all {item_count} items; lower MAX_ITEM_LIST_LENGTH below {item_count}."
             )
 
 
 def _check_classes(dataset, part: str, config) -> None:
     """Refuse labels for which AUC is undefined."""
     field, metric = config["LABEL_FIELD"], "AUC" if "AUC" in config["metrics"] else "GAUC"
-    if len(dataset.inter_feat) == 0 or field not in dataset.inter_feat:  # the trainer refuses data without labels
+    if len(dataset.inter_feat) == 0 or field not in dataset.inter_feat:  # the trainer checks that there are labels
         return
     label = dataset.inter_feat[field]
     if len(labels := set(label.tolist())) < 2:
@@ -184,10 +184,10 @@ def _check_classes(dataset, part: str, config) -> None:
 
 
 class SeededLoader:
-    """A mixin for RecBole's loaders: each batch is drawn with a seed of its own; see `seeded`.
+    """A mixin for RecBole's loaders that draws each batch with its own seed; see `seeded`.
 
-    Every batch seeds Python's, NumPy's and torch's generator and restores them afterwards. Worker processes, which
-    torch seeds in other ways, therefore draw what the main process would draw.
+    Every batch seeds the generators of Python, NumPy and torch, and restores them afterwards. Worker processes, which
+    torch seeds differently, therefore draw the same as the main process.
     """
 
     generator: torch.Generator
@@ -209,9 +209,9 @@ class SeededLoader:
     def _neg_sampling(self, events):
         if not self.evaluates:
             return super()._neg_sampling(events)
-        # RecBole passes one user at a time: with a seed for each, candidates do not depend on eval_batch_size either
-        ids = [self.config[key] for key in ("USER_ID_FIELD", "ITEM_ID_FIELD")]
-        with fixed_seed(_hash(self.config["seed"], *(events[name] for name in ids if name in events))):
+        # RecBole passes one user at a time: with a seed per user, candidates do not depend on eval_batch_size
+        id_fields = [self.config[key] for key in ("USER_ID_FIELD", "ITEM_ID_FIELD")]
+        with fixed_seed(_hash(self.config["seed"], *(events[name] for name in id_fields if name in events))):
             return super()._neg_sampling(events)
 
     def __reduce__(self):  # spawned worker processes get a copy
@@ -219,11 +219,11 @@ class SeededLoader:
 
 
 def seeded(loader: Any, evaluates: bool) -> Any:
-    """A loader whose draws do not depend on the number of worker processes. It replaces `loader`.
+    """A replacement of `loader` whose draws do not depend on the number of worker processes.
 
     Args:
         loader: a loader of RecBole.
-        evaluates: whether every pass draws the same. Otherwise each pass draws anew.
+        evaluates: whether every pass draws the same; otherwise, each pass draws new values.
     """
     if isinstance(loader, KnowledgeBasedDataLoader):  # a pair of loaders
         loader.general_dataloader = seeded(loader.general_dataloader, evaluates)
@@ -236,7 +236,7 @@ def seeded(loader: Any, evaluates: bool) -> Any:
 
 
 def _hash(*values: Any) -> int:
-    """A number of 63 bits that depends on numbers, or arrays of them, and is the same in every process."""
+    """A hash of numbers and arrays, 63 bits, which is the same in every process."""
     digest = hashlib.blake2b(digest_size=8)
     for value in values:
         array = np.asarray(value)

@@ -1,4 +1,4 @@
-"""`benchmark_filename`: files that are the training, validation and test data already."""
+"""`benchmark_filename`: files that contain the training, validation and test data."""
 
 import os
 from logging import getLogger
@@ -9,9 +9,10 @@ from recbole.data.interaction import Interaction
 from recbole.utils import FeatureType
 
 from recbole_ext.data.event_log import EventLogDataset
-from recbole_ext.data.examples import EventLog, Examples, Ranges
+from recbole_ext.data.examples import EventLog, Examples
 from recbole_ext.data.files.atomic_file import AtomicTable
 from recbole_ext.data.files.exact_time import EVENTS
+from recbole_ext.data.ranges import Ranges
 from recbole_ext.data.splits import add_empty_validation
 from recbole_ext.errors import InputError
 
@@ -21,13 +22,13 @@ FILTERS = ("rm_dup_inter", "val_interval", "user_inter_num_interval", "item_inte
 class PreSplitDataset(EventLogDataset):
     """An event log from files that are split already, `<dataset>.<name>.inter` for each name in `benchmark_filename`.
 
-    Three files are training, validation and test data; two are training and test data. The last two of three may hold
-    a header alone.
+    Three files are training, validation and test data; two are training and test data. The last two of three may
+    consist of a header only.
 
-    Files of plain events: the history of an event is what its user did before, according to its own file and the
-    earlier files, never a later one. Files with histories of their own (`item_id_list`, and lists of other columns):
-    every line is an example as it stands, cut to the newest MAX_ITEM_LIST_LENGTH events; a model that asks for windows
-    learns from them as they are.
+    Files are of two kinds:
+    - events: the history of an event is the earlier events of its user in the same file and the files before it.
+    - examples with histories (`item_id_list`, and lists of other columns): each line is an example. Histories are cut
+      to the newest MAX_ITEM_LIST_LENGTH events. Models that learn from windows use these examples instead.
 
     Raises:
         InputError: as `EventLogDataset`; the files have different columns; a history is empty, or its lists differ in
@@ -46,7 +47,7 @@ class PreSplitDataset(EventLogDataset):
         super()._load_data(token, dataset_path)
         ignored = [key for key in FILTERS if self.config[key] not in (None, {}, "[0,inf)")]
         if ignored:
-            getLogger().warning(f"benchmark_filename: the files are used as they are, without {', '.join(ignored)}.")
+            getLogger().warning(f"benchmark_filename: the files are not filtered; {', '.join(ignored)} has no effect.")
 
     def _check_columns(self, table: AtomicTable, source) -> None:
         super()._check_columns(table, source)
@@ -55,65 +56,64 @@ class PreSplitDataset(EventLogDataset):
         other = {name for name, origin in self.field2source.items() if origin == EVENTS}
         if other and other != set(table.types):
             raise InputError(
-                f"{table.path} has the columns {', '.join(table.types)}, and the file before it has "
+                f"{table.path} has the columns {', '.join(table.types)}, but the file before it has "
                 f"{', '.join(sorted(other))}; they should be the same."
             )
-        past, times = self.list_field(self.iid_field), self.list_field(self.time_field)
-        if past in table.unread and past not in ((self.config["unload_col"] or {}).get("inter") or ()):
+        item_list, time_list = self.list_field(self.iid_field), self.list_field(self.time_field)
+        if item_list in table.unread and item_list not in ((self.config["unload_col"] or {}).get("inter") or ()):
             raise InputError(
-                f"{table.path} holds histories, '{past}', which load_col leaves out; add it and the lists that go with "
-                f"it, or set load_col to None to read all columns."
+                f"{table.path} has histories, '{item_list}', but load_col does not contain them; add it and the lists "
+                f"of other columns, or set load_col to None to read all columns."
             )
-        if past not in table.types:
+        if item_list not in table.types:
             return
-        for name, kind in ((past, FeatureType.TOKEN_SEQ), (times, FeatureType.FLOAT_SEQ)):
+        for name, kind in ((item_list, FeatureType.TOKEN_SEQ), (time_list, FeatureType.FLOAT_SEQ)):
             if table.types.get(name, kind) != kind:
                 wrong = f"{name}:{table.types[name].value}"
                 raise InputError(f"{table.path} line 1: '{wrong}' is a history; it should be {name}:{kind.value}.")
-        lengths = table.frame[past].map(len)
-        table.refuse(lengths == 0, past, "a history should hold one item or more")
-        for name in table.types:
-            if self.list_field(name) in table.types:
-                listed = self.list_field(name)
-                table.refuse(table.frame[listed].map(len) != lengths, listed, f"it should be as long as {past}")
-        self._refuse_the_future(table)
+        lengths = table.frame[item_list].map(len)
+        table.refuse(lengths == 0, item_list, "a history should have one item or more")
+        for name in map(self.list_field, table.types):
+            if name in table.types:
+                table.refuse(table.frame[name].map(len) != lengths, name, f"it should be as long as {item_list}")
+        self._check_histories(table)
 
-    def _refuse_the_future(self, table: AtomicTable) -> None:
-        """Given histories are in order of time, and end with their example at the latest.
+    def _check_histories(self, table: AtomicTable) -> None:
+        """Check that histories are sorted by time and contain no event later than their example.
 
-        With `history: positive`, they hold labels of 1 only, and end before their example.
+        With `history: positive`, they should contain only labels of 1, and only events earlier than their example.
         """
-        time, label = self.time_field, self.label_field
+        time, label_list = self.time_field, self.list_field(self.label_field)
         positive = self.config["history"] == "positive"
         if {time, self.list_field(time)} <= set(table.types):
-            apart = table.frame[self.list_field(time)].map(lambda row: np.diff(row).min(initial=0))
-            table.refuse(apart < 0, self.list_field(time), "a history should be in order of time")
+            smallest_gap = table.frame[self.list_field(time)].map(lambda row: np.diff(row).min(initial=0))
+            table.refuse(smallest_gap < 0, self.list_field(time), "a history should be in order of time")
             newest = table.frame[self.list_field(time)].map(np.max)
             late = newest >= table.frame[time] if positive else newest > table.frame[time]
             allowed = f"before its example's {time}{'' if positive else ', or at it'}"
             table.refuse(late, self.list_field(time), f"a history should end {allowed}")
         if positive:
-            if self.list_field(label) not in table.types:
+            if label_list not in table.types:
                 raise InputError(
-                    f"{table.path} has histories without '{self.list_field(label)}', by which history: positive could "
-                    f"be told; load that column, or set history to all."
+                    f"{table.path} has histories without '{label_list}', which history: positive needs; load that "
+                    f"column, or set history to all."
                 )
-            negative = table.frame[self.list_field(label)].map(np.min) <= 0
-            table.refuse(negative, self.list_field(label), "with history: positive, it should hold labels of 1 only")
+            negative = table.frame[label_list].map(np.min) <= 0
+            table.refuse(negative, label_list, "with history: positive, all labels should be 1")
 
     def _set_alias(self, alias_name, default_value):
-        past = self.list_field(self.iid_field)
-        if alias_name == "item_id" and past in self.field2type:
-            default_value = [*default_value, past]  # the items of histories are the same items
+        item_list = self.list_field(self.iid_field)
+        if alias_name == "item_id" and item_list in self.field2type:
+            default_value = [*default_value, item_list]  # both columns share their tokens
         super()._set_alias(alias_name, default_value)
 
     def _benchmark_presets(self):
         for name in self.inter_feat:
             if self.list_field(name) in self.inter_feat:
-                setattr(self, f"{name}_list_field", self.list_field(name))  # where RecBole's code looks for it
-        past = self.list_field(self.iid_field)
-        if past in self.inter_feat:
-            self.inter_feat[self.item_list_length_field] = self.inter_feat[past].map(len)
+                setattr(self, f"{name}_list_field", self.list_field(name))  # the attribute that RecBole reads
+        item_list = self.list_field(self.iid_field)
+        if item_list in self.inter_feat:
+            self.inter_feat[self.item_list_length_field] = self.inter_feat[item_list].map(len)
             self.set_field_property(self.item_list_length_field, FeatureType.TOKEN, EVENTS, 1)
 
     def _split(self) -> list:
@@ -121,28 +121,28 @@ class PreSplitDataset(EventLogDataset):
         events = self.inter_feat
         file = np.repeat(np.arange(3), self.file_size_list)
         if self.list_field(self.iid_field) in events:
-            whole = self._given(events)
-            parts = [whole[file == split] for split in range(3)]
+            examples = self._examples_of_lines(events)
+            parts = [examples[file == split] for split in range(3)]
         else:
             self._aug_presets()
             parts = []
             for split in range(3):
                 rows = np.flatnonzero(file <= split)
-                whole, order = self.examples(events[rows])
-                parts.append(whole[file[rows[order[whole.ranges.target]]] == split])
-        self.inter_feat = whole  # what samplers and counters take for all events
+                examples, order = self.examples(events[rows])
+                parts.append(examples[file[rows[order[examples.ranges.target]]] == split])
+        self.inter_feat = examples  # of all files, for RecBole's samplers and counts
         self._drop_unused_col()
-        return [self.copy(part.replaced(hidden=self.inter_feat.hidden)) for part in parts]
+        return [self.copy(part.replaced(dropped=self.inter_feat.dropped)) for part in parts]
 
-    def _given(self, rows: Interaction) -> Examples:
-        """Every row as an example, the histories laid end to end."""
+    def _examples_of_lines(self, rows: Interaction) -> Examples:
+        """Make each row an example, with the concatenated histories as the log of histories."""
         lengths = rows[self.item_list_length_field]
         lists = [name for name in rows if self.list_field(name) in rows]
         padded = rows[self.list_field(self.iid_field)]
-        inside = torch.arange(padded.shape[1]) < lengths[:, None]
-        history = EventLog({name: rows[self.list_field(name)][inside] for name in lists}, tuple(lists))
-        drop = {self.item_list_length_field, *map(self.list_field, lists)}
-        targets = EventLog({name: rows[name] for name in rows if name not in drop})
+        mask = torch.arange(padded.shape[1]) < lengths[:, None]
+        history = EventLog({name: rows[self.list_field(name)][mask] for name in lists}, tuple(lists))
+        of_history = {self.item_list_length_field, *map(self.list_field, lists)}
+        targets = EventLog({name: rows[name] for name in rows if name not in of_history})
         end = np.cumsum(lengths.numpy())
         start = np.maximum(end - lengths.numpy(), end - self.max_item_list_len)
         return self.table(targets, history, Ranges(start, end, np.arange(len(rows))))

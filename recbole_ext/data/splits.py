@@ -1,4 +1,4 @@
-"""Splits by exact times: periods that are the same for all users, also for data sets that RecBole reads itself."""
+"""Splits by exact times: the same periods for all users, also for RecBole's own data sets."""
 
 import importlib
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ PARTS = ("training", "validation", "test")
 
 
 def check_split(split: Any) -> None:
-    """`InputError` for a split that RecBole cannot make; the message shows the valid ones."""
+    """`InputError` for an invalid split; the message shows valid ones."""
     ((kind, shares),) = split.items() if isinstance(split, dict) and len(split) == 1 else ((None, None),)
     if kind == "LS" and shares in ("valid_and_test", "valid_only", "test_only"):
         return
@@ -51,16 +51,16 @@ def rows_of_periods(
 ) -> list[np.ndarray]:
     """The rows of the training, validation and test period, ascending.
 
-    A period includes the time at which it begins. Events of one time are never separated: with shares, the later parts
-    may therefore be larger than their shares.
+    A period includes the time at which it begins. Events at the same time are in the same period, so that with shares
+    the later parts may be larger than their shares.
 
     Args:
         times: of the examples, [n].
         config: of the run; `splits_by_period` holds for its `eval_args`.
         limits: times of the first and the last event, in the unit of the file.
-        shares_to_rows: turns the number of examples and the three shares into the first row of the second and third
-            part, for examples in order of time.
-        from_file: turns a time in the unit of the file into the unit of `times`.
+        shares_to_rows: returns the first rows of the second and third part of examples in order of time, given the
+            number of examples and the three shares.
+        from_file: converts a time from the unit of the file to the unit of `times`.
 
     Raises:
         InputError: a date lies outside of the data.
@@ -70,10 +70,10 @@ def rows_of_periods(
         dates = [in_unit(date, config["time_unit"]) for date in value]
         if not limits[0] < dates[0] or dates[1] > limits[1]:
             numbers = isinstance(value[0], (int, float))
-            period = [f"{time:.15g}" if numbers else text_of_time(time, config["time_unit"]) for time in limits]
+            first, last = (f"{time:.15g}" if numbers else text_of_time(time, config["time_unit"]) for time in limits)
             raise InputError(
                 f"eval_args split date is {value}, but the events of data set '{config['dataset']}' are from "
-                f"{period[0]} to {period[1]}{'' if numbers else ' (UTC)'}; choose two dates after the first and up to "
+                f"{first} to {last}{'' if numbers else ' (UTC)'}; choose two dates after the first event and not after "
                 f"the last."
             )
         starts = [from_file(date) for date in dates]
@@ -86,7 +86,7 @@ def rows_of_periods(
 
 
 def add_empty_validation(dataset: Any) -> None:
-    """Add an empty validation part to a data set that was read from two files, training and test data."""
+    """Add an empty validation part to a data set that was read from a training and a test file."""
     sizes = dataset.file_size_list if dataset.benchmark_filename_list else []
     if len(sizes) == 2:
         sizes.insert(1, 0)
@@ -119,7 +119,7 @@ def _reason(config: Any, number: int) -> str:
     files, eval_args = config["benchmark_filename"], config["eval_args"]
     if files:
         if len(files) == 2 and number == 1:
-            return f"benchmark_filename {files} names a file for training and one for the test"
+            return f"benchmark_filename {files} names one file for training and one for the test"
         name = files[-1 if number == 2 else number]
         return f"the file {config['dataset']}.{name}.inter has no event that can be an example"
     ((kind, value),) = eval_args["split"].items()
@@ -130,7 +130,7 @@ def _reason(config: Any, number: int) -> str:
     if kind == "date":
         period = (f"before {value[0]}", f"from {value[0]} to before {value[1]}", f"from {value[1]} on")[number]
         return f"no event {period} (eval_args split date) can be an example"
-    return f"eval_args split {kind}: {value} leaves it no event"
+    return f"eval_args split {kind}: {value} assigns no event to it"
 
 
 # -------------------------------------------------------------------- data sets that RecBole reads
@@ -162,8 +162,8 @@ class ExactSplits:
     inter_feat: Any
     time_field: str
     field2type: dict[str, Any]
-    exact_times: np.ndarray | None = None  # of each row of `inter_feat`, in the unit of the file
-    makes_loaders = False  # whether samplers, which need a negative for every user, will be made of the parts
+    exact_times: np.ndarray | None = None  # of the rows of `inter_feat`, in the unit of the file
+    makes_loaders = False  # whether loaders follow, whose samplers need a negative for every user
 
     def _load_inter_feat(self, token, dataset_path):
         super()._load_inter_feat(token, dataset_path)
@@ -171,9 +171,9 @@ class ExactSplits:
         for key in ("USER_ID_FIELD", "ITEM_ID_FIELD"):
             if self.config[key] and self.config[key] not in self.inter_feat:
                 raise InputError(
-                    f"the columns {', '.join(self.inter_feat)} are read of the .inter file, without "
+                    f"the columns {', '.join(self.inter_feat)} are read from the .inter file, but not "
                     f"'{self.config[key]}', which {key} names; add it to the file or to load_col, or set USER_ID_FIELD "
-                    f"and ITEM_ID_FIELD to None where labels depend on other columns alone."
+                    f"and ITEM_ID_FIELD to None if labels depend on other columns only."
                 )
         if self.time_field in self.inter_feat:
             warn_of_copies(self.inter_feat, self.time_field, self.field2type, self.config)
@@ -183,8 +183,8 @@ class ExactSplits:
             missing = self.inter_feat[self.time_field].isna().sum()
             if missing:
                 raise InputError(
-                    f"{missing:,} events of data set '{self.config['dataset']}' have no {self.time_field}, by which "
-                    f"eval_args splits; give every event one or drop the line."
+                    f"{missing:,} events of data set '{self.config['dataset']}' have no {self.time_field}, which the "
+                    f"split of eval_args needs; give every event one or drop the line."
                 )
         super()._fill_nan()
 
@@ -198,8 +198,8 @@ class ExactSplits:
         for name, tokens in self.field2id_token.items():
             if PADDING in [str(token) for token in tokens[1:]]:
                 raise InputError(
-                    f"data set '{self.dataset_name}': column '{name}' holds '{PADDING}'; that token stands for the "
-                    f"padding; give another name."
+                    f"data set '{self.dataset_name}': column '{name}' has the token '{PADDING}', which is reserved for "
+                    f"padding; rename it."
                 )
 
     def build(self):
@@ -214,7 +214,7 @@ class ExactSplits:
         return parts
 
     def _check_negatives(self, parts: list[Any]) -> None:
-        """Refuse users who have had every item: RecBole draws their negatives from the other items."""
+        """Refuse users who have had every item, because RecBole draws their negatives from the other items."""
         keys = ("train_neg_sample_args", "valid_neg_sample_args", "test_neg_sample_args")
         draws = any(self.config[key]["distribution"] != "none" for key in keys)
         if self.config["repeatable"] or not draws:
@@ -228,13 +228,13 @@ class ExactSplits:
             more = f" (and {len(users) - 1:,} more)" if len(users) > 1 else ""
             raise InputError(
                 f"user '{this.id2token(this.uid_field, users[0])}'{more} has had all {this.item_num - 1:,} items, so "
-                f"there is no negative to draw; leave such users out, e.g. with user_inter_num_interval."
+                f"there is no negative to draw; remove such users, e.g. with user_inter_num_interval."
             )
 
     def sort(self, by, ascending=True):
-        """RecBole's sorting, but by exact times where it sorts by time; events of one time keep their order."""
-        exact = self.exact_times is not None and len(self.exact_times) == len(self.inter_feat)
-        if by != self.time_field or ascending is not True or not exact:
+        """Sort as RecBole does, but by exact times; events at the same time keep their order."""
+        has_exact_times = self.exact_times is not None and len(self.exact_times) == len(self.inter_feat)
+        if by != self.time_field or ascending is not True or not has_exact_times:
             super().sort(by, ascending)
             return
         order = np.argsort(self.exact_times, kind="stable")
@@ -248,12 +248,12 @@ class ExactSplits:
         split = self.config["eval_args"]["split"]
         if isinstance(self, SequentialDataset):
             raise InputError(
-                f"eval_args split is {split}, but {self.config['model']} reads a data set of its own in RecBole, which "
-                f"is not split at points of time; choose LS or RS."
+                f"eval_args split is {split}, but {self.config['model']} has its own data set class in RecBole, which "
+                f"cannot split by time; choose LS or RS."
             )
         times = self.exact_times
         if times is None:
-            raise InputError(f"eval_args split is {split}, but no column of times is loaded; set TIME_FIELD.")
+            raise InputError(f"eval_args split is {split}, but no time column is loaded; set TIME_FIELD.")
         this: Any = self
         this._change_feat_format()
         limits = float(times.min()), float(times.max())

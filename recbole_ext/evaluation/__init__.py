@@ -1,1 +1,1 @@
-"""Evaluation: GAUC of labels, rankings without seen items, metrics of each user, and metrics of one's own."""
+"""Evaluation: GAUC of labels, rankings without seen items, metrics of each user, and registered metrics."""

@@ -43,11 +43,12 @@ class LabelEvaluator(Evaluator):
             for name in result:
                 if name.partition("@")[0] not in self.metrics:
                     raise InputError(
-                        f"a metric returns '{name}'; results of your own are called {names}, with @k for several k."
+                        f"a metric returns '{name}'; results of registered metrics should be called {names}, with @k "
+                        f"for several k."
                     )
             if self.config["valid_metric"].lower() not in result:
                 raise InputError(
-                    f"valid_metric is '{self.config['valid_metric']}', which no metric returns; there are "
+                    f"valid_metric is '{self.config['valid_metric']}', which no metric returns; the results are "
                     f"{', '.join(result)}."
                 )
         return result
@@ -59,15 +60,14 @@ class LabelEvaluator(Evaluator):
 
 
 class LabelCollector(Collector):
-    """RecBole's collector, which also collects users, and does not take counts for tensors.
+    """RecBole's collector, which also collects users and supports item counts.
 
-    RecBole's moves everything to the CPU as tensors. ItemCoverage, GiniIndex, AveragePopularity and TailPercentage need
-    item counts, which are not tensors. GAUC of labels and metrics of each user need the users.
+    RecBole's collector moves all data to the CPU as tensors, but ItemCoverage, GiniIndex, AveragePopularity and
+    TailPercentage need item counts, which are not tensors. GAUC of labels and metrics of each user need the users.
 
     Attributes:
         keeps_rows (bool): whether the user and the number of positives of each row are collected.
-        row_of_candidate: of the next batch, the row of each of its candidates, [C]; None where each line of the batch
-            is a row.
+        row_of_candidate: the row of each candidate in the next batch, [C]; None if each entry of the batch is a row.
     """
 
     def __init__(self, config):
@@ -109,6 +109,6 @@ class LabelCollector(Collector):
         for struct in (self.data_struct, collected):
             for key, value in counts.items():
                 struct.set(key, value)
-        for key in ("data.user", "data.positives"):  # they belong to one evaluation; RecBole resets its own
+        for key in ("data.user", "data.positives"):  # they belong to one evaluation; RecBole resets only its data
             data.pop(key, None)
         return collected

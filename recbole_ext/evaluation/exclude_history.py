@@ -13,9 +13,9 @@ from recbole_ext.errors import InputError
 class SeenItemFilter:
     """Excludes the items of histories from the scores of one pass over evaluation data.
 
-    It takes all earlier events of the user, also those that do not fit in the model's list. Of RecBole's own data sets
-    (DIEN's, for example) the list is all there is. Such a ranking never contains a target that is in its own history;
-    the log counts these targets.
+    It uses all earlier events of the user, also those that do not fit in the model's list; for RecBole's own data sets
+    (DIEN's, for example), the list only. A target that is in its own history is never ranked; the log reports the
+    number of such targets.
 
     Args:
         dataset: the data to evaluate, in the order of the loader.
@@ -35,7 +35,7 @@ class SeenItemFilter:
         """Set the scores of the items in the next rows' histories to -inf, in place.
 
         Args:
-            scores: of all items, [B, V + 1]; that of the padding is -inf.
+            scores: of all items, [B, V + 1]; the score of the padding is -inf.
             batch: the next B rows.
 
         Raises:
@@ -52,7 +52,7 @@ class SeenItemFilter:
         items_left, row = (scores > -torch.inf).sum(1).min(0)
         if items_left < self.max_k:
             user = self.dataset.id2token(self.user_field, int(batch[self.user_field][row]))
-            remedy = "lower topk" if items_left else "leave out users who have had every item"
+            remedy = "lower topk" if items_left else "remove users who have had every item"
             raise InputError(
                 f"exclude_history leaves {int(items_left)} items to rank for user '{user}', but topk is {self.max_k}; "
                 f"{remedy}."

@@ -1,7 +1,4 @@
-"""Metrics of each user, and GAUC of labels: the user-weighted mean of the users' AUC.
-
-RecBole averages its metrics; a table of the values before that average serves paired tests and groups of users.
-"""
+"""Metrics of each user, for paired tests and groups of users, and GAUC of labels, a weighted mean of the users' AUC."""
 
 import importlib.util
 import io
@@ -44,11 +41,11 @@ def per_user_file(path: Any) -> str | None:
 def check_users(config: Any) -> None:
     """`InputError` if the events have no users."""
     if not config["USER_ID_FIELD"]:
-        raise InputError("per_user asks for the metrics of each user, but USER_ID_FIELD is empty; leave per_user out.")
+        raise InputError("per_user needs users, but USER_ID_FIELD is empty; leave per_user out.")
 
 
 def write_per_user(frame: pd.DataFrame, path: str) -> None:
-    """Write the table of `per_user_table` atomically, in the format that the suffix of the path names."""
+    """Write the table of `per_user_table` atomically, in the format given by the suffix of the path."""
     if path.lower().endswith(".csv"):
         content = frame.to_csv(index=False, lineterminator="\n").encode()
     else:
@@ -74,7 +71,7 @@ def per_user_table(metrics: dict[str, Any], collected: Any, user_field: str, tok
     Returns:
         for rankings, a row for each ranking in the order of the data: the user, `positives` (number of targets), and a
         column for each metric that RecBole averages over rankings. For labels, a row for each user: the user, `events`,
-        and a column for each metric; NaN where the metric needs both labels and the user has one. Metrics of all
+        and a column for each metric; NaN where the metric needs both labels and the user has only one. Metrics of all
         rankings together (ItemCoverage) have no column.
     """
     users = collected.get("data.user").numpy()
@@ -146,7 +143,7 @@ def gauc(user: np.ndarray, label: np.ndarray, score: np.ndarray) -> float:
     Users with events of one label only have no AUC and are left out. Ties count one half.
 
     Args:
-        user: whole numbers from 0, [N].
+        user: integers from 0, [N].
         label: 0 or 1, [N].
         score: [N].
 
@@ -162,7 +159,7 @@ def user_auc(user: np.ndarray, label: np.ndarray, score: np.ndarray) -> np.ndarr
     """AUC of each user's events, [U] for the users 0 to U - 1; NaN for users with events of one label only.
 
     Args:
-        user: whole numbers from 0, [N].
+        user: integers from 0, [N].
         label: 0 or 1, [N].
         score: [N]; ties count one half.
     """

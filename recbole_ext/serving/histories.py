@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 
 from recbole_ext.data.description import DatasetDescription
-from recbole_ext.data.examples import EventLog, Examples, Ranges
+from recbole_ext.data.examples import EventLog, Examples
 from recbole_ext.data.files.table import Table, refuse_repeated, values_table
+from recbole_ext.data.ranges import Ranges
 from recbole_ext.errors import InputError
 from recbole_ext.model import contract
 from recbole_ext.serving.columns import Vocabulary, as_text, feature, missing, numbers, request_seconds, seconds

@@ -9,7 +9,8 @@ import torch
 from recbole_ext.checkpoint.restore import build_config, compare_data, naming_checkpoint, resolve_class
 from recbole_ext.config import Config
 from recbole_ext.data import create_dataset
-from recbole_ext.data.examples import EventLog, Examples, Ranges
+from recbole_ext.data.examples import EventLog, Examples
+from recbole_ext.data.ranges import Ranges
 from recbole_ext.errors import InputError
 from recbole_ext.serving.histories import Requests
 from recbole_ext.serving.served_model import ServedModel

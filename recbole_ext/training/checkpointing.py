@@ -130,7 +130,7 @@ class ResumableCheckpoints:
         latest = checkpoint_file.find_resume_state(resume_file, self.device)
         checkpoint, path = latest.checkpoint, latest.path
         if checkpoint.get("random") is None or checkpoint.get("sampler") is None:
-            raise InputError(f"checkpoint {path} holds no states of random generators; start the training anew.")
+            raise InputError(f"checkpoint {path} has no states of random generators; start the training again.")
         fixed = ("learner", "loss_type", "valid_metric", "eval_args", "exclude_history")
         compare_keys(checkpoint, self.config, (*fixed, *contract.structural_keys(self.model)), path)
         for key in ("learning_rate", "weight_decay"):

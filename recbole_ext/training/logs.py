@@ -1,4 +1,4 @@
-"""`log_dir`: where RecBole's folders `log` and `log_tensorboard` are made, which it has in the working directory."""
+"""`log_dir`: a folder for RecBole's `log` and `log_tensorboard`, which are otherwise in the working directory."""
 
 import contextlib
 import logging
@@ -16,32 +16,32 @@ from recbole_ext.utils.paths import writable_dir
 
 
 def check_log_dir(config: Any) -> None:
-    """Make the folders of a run's logs; `InputError` if they cannot be written."""
+    """Create the folders of a run's logs; `InputError` if they cannot be written."""
     for folder in (os.path.join("log", config["model"]), "log_tensorboard"):
         writable_dir(os.path.join(_folder(config), folder), "the log of a run")
 
 
 def start_log_file(config: Any) -> None:
     """Let RecBole set up logging, with its file in `log_dir`."""
-    here = os.getcwd()
+    working_dir = os.getcwd()
     os.makedirs(_folder(config), exist_ok=True)
-    os.chdir(_folder(config))  # RecBole's path is relative, and becomes absolute when the file is opened
+    os.chdir(_folder(config))  # RecBole opens a relative path
     try:
         init_logger(config)
     finally:
-        os.chdir(here)
+        os.chdir(working_dir)
 
 
 @contextlib.contextmanager
 def tensorboard_in_log_dir(config: Any) -> Iterator[None]:
-    """Have a trainer that is made inside write TensorBoard's files to `log_dir`."""
+    """Trainers created in this context write TensorBoard's files to `log_dir`."""
     module: Any = recbole.utils.utils
-    usual = module.SummaryWriter
-    module.SummaryWriter = lambda path: usual(os.path.join(_folder(config), path))
+    original = module.SummaryWriter
+    module.SummaryWriter = lambda path: original(os.path.join(_folder(config), path))
     try:
         yield
     finally:
-        module.SummaryWriter = usual
+        module.SummaryWriter = original
 
 
 def _folder(config: Any) -> str:
@@ -49,14 +49,13 @@ def _folder(config: Any) -> str:
 
 
 def raise_errors(handler: logging.FileHandler) -> None:
-    """Have a handler raise an error of its file, instead of printing a traceback for each line of the log."""
-
-    usual = handler.handleError
+    """Make a handler raise errors of its file, instead of printing a traceback for each line of the log."""
+    original = handler.handleError
 
     def handle(record: logging.LogRecord) -> None:
-        error = sys.exc_info()[1]  # what `emit` caught
+        error = sys.exc_info()[1]  # which `emit` caught
         if not isinstance(error, OSError):
-            usual(record)
+            original(record)
             return
         with named_errors(handler.baseFilename):
             raise error
@@ -69,16 +68,16 @@ TENSORBOARD = "the log for TensorBoard"
 
 @contextlib.contextmanager
 def tensorboard_errors() -> Iterator[None]:
-    """Name the log for TensorBoard in errors of its file; its thread prints no traceback of them, now and later."""
+    """Name the log for TensorBoard in errors of its file, whose tracebacks its thread no longer prints."""
     _silence_writing_threads()
     with named_errors(TENSORBOARD):
         yield
 
 
 class TensorBoardLog:
-    """TensorBoard's writer, whose errors say what could not be written.
+    """TensorBoard's writer, whose errors name the log.
 
-    Its thread ends with the first error, and later calls raise that error again.
+    The first error ends its thread; later calls raise that error again.
 
     Args:
         writer: a `SummaryWriter`.
@@ -93,14 +92,14 @@ class TensorBoardLog:
 
 
 def _silence_writing_threads() -> None:
-    usual = threading.excepthook
-    if getattr(usual, "of_recbole_ext", False):
+    original = threading.excepthook
+    if getattr(original, "of_recbole_ext", False):
         return
 
     def hook(arguments: threading.ExceptHookArgs) -> None:
         of_tensorboard = type(arguments.thread).__module__.startswith("tensorboard.")
         if not (of_tensorboard and isinstance(arguments.exc_value, OSError)):
-            usual(arguments)
+            original(arguments)
 
     hook.of_recbole_ext = True  # type: ignore[attr-defined]
     threading.excepthook = hook

@@ -71,7 +71,7 @@ def test_a_planted_payload_is_refused_and_does_not_run(state, tmp_path, where):
     else:
         state[where]["payload"] = payload
     torch.save(state, "a.pth")
-    refuse("a.pth", "a.pth holds pickled objects, which could run code")
+    refuse("a.pth", "a.pth contains pickled objects, which can run code")
     with open("b.pth", "wb") as file:
         pickle.dump({**state, "payload": payload}, file)
     refuse("b.pth", "not a checkpoint of recbole_ext")
@@ -116,7 +116,7 @@ def test_files_of_another_kind_are_refused(tmp_path):
         refuse(name, "is not a checkpoint of recbole_ext, or it is damaged")
     refuse("nowhere.pth", "there is no checkpoint nowhere.pth")
     Path("reserved.pth").touch()
-    refuse("reserved.pth", "reserved.pth is empty: its run ended before an epoch was saved; start it anew")
+    refuse("reserved.pth", "reserved.pth is empty: its run ended before an epoch was saved; start the training again")
     refuse(tmp_path, "is a folder; name the checkpoint in it, a file that ends in .pth")
     for number, content in enumerate([torch.zeros(3), {"state_dict": {}}, [1], {"format": "new"}]):
         torch.save(content, f"{number}.pth")
@@ -233,7 +233,7 @@ def test_weights_of_another_shape_are_refused(state):
 
 def test_weights_that_are_no_numbers_are_refused(state):
     state["state_dict"]["weight"][3] = float("nan")
-    with pytest.raises(InputError, match="a.pth holds values in 'weight' that are not numbers"):
+    with pytest.raises(InputError, match="a.pth has values in 'weight' that are not finite"):
         load_weights(torch.nn.Linear(2, 2), state, "a.pth")
 
 

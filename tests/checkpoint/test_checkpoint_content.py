@@ -243,7 +243,7 @@ SENTENCES = [
      "data.columns.timestamp.type is 'text'; it should be one of token, float"),
     (lambda state: {**state, "time_origin": state["time_origin"] + 1}, "it should be data.first_time in seconds"),
     (lambda state: {**state, "best_valid_score": 0.99},
-     "best_valid_score is 0.99; it should be that of NDCG@5 in best_valid_result"),
+     "best_valid_score is 0.99; it should be the value of NDCG@5 in best_valid_result"),
     (lambda state: {**state, "class": "recbole_ext.model.Other"}, "it should be a class named"),
     (lambda state: edited(state, ("random", "torch"), state["random"]["torch"][:-1]),
      "random.torch is a tensor of uint8 in the shape (5055,); it should be the state of a generator of torch"),

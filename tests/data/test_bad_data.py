@@ -41,7 +41,7 @@ def test_a_wrong_event_is_refused_with_file_line_column_and_value(columns, event
 def test_seconds_read_in_a_smaller_unit_are_warned_of(unit, first, warned, load, random_events, caplog):
     caplog.set_level("INFO")
     load(events=random_events(first=first), time_unit=unit)
-    assert ("lies in 1970, from 1970-01-19 to 1970-01-19, when read with time_unit: ms" in caplog.text) == warned
+    assert ("is in 1970, from 1970-01-19 to 1970-01-19, when read with time_unit: ms" in caplog.text) == warned
     period = {1.6e9: "1970-01-19 to 1970-01-19", 1.6e12: "2020-09-13 to 2020-09-13", 100: "1970-01-01 to 1970-02-09"}
     assert f"Data: timestamp from {period[first]} (time_unit: {unit})" in caplog.text
 
@@ -84,7 +84,7 @@ def test_a_file_in_which_no_line_names_a_user_is_refused(load):
 
 def test_all_users_with_one_event_are_refused(load):
     events = [(f"u{number}", "x", number) for number in range(5)]
-    refused(load, "no event of data set 'toy' has an earlier one of its user", events=events, **TINY)
+    refused(load, "no event of data set 'toy' has 1 event of its user before it", events=events, **TINY)
 
 
 @pytest.mark.parametrize("value", ["sec", "seconds", 1000, "m"])
@@ -131,7 +131,7 @@ def test_one_name_in_two_files_is_refused(load, write_events, write_lines, rando
 def test_names_of_histories_are_refused_in_other_columns(suffix, name, load, write_events, write_lines, random_events):
     path = write_events(random_events())
     write_lines(suffix, f"{suffix}_id:token\t{name}:float", f"{suffix[0]}1\t3")
-    sentence = f"column '{name}' of data set 'toy' has a name that histories or labels get"
+    sentence = f"column '{name}' of data set 'toy' has a name reserved for histories or labels"
     refused(load, sentence, data_path=path, **ALL_COLUMNS)
 
 
@@ -139,7 +139,7 @@ def test_a_column_of_numbers_without_one_is_refused(load, write_events, write_li
     path = write_events(random_events())
     write_lines("item", "item_id:token\tprice:float", "i1\t", "i2\tnan")
     keys = {"filter_inter_by_user_or_item": False, **ALL_COLUMNS}
-    refused(load, "column 'price' holds no number; leave it out", data_path=path, **keys)
+    refused(load, "column 'price' has no numbers; leave it out", data_path=path, **keys)
 
 
 # -------------------------------------------------------------------- data sets that RecBole downloads
@@ -173,7 +173,7 @@ def test_labels_are_made_of_numbers(load, write_events):
 
 def test_the_length_of_histories_is_not_called_like_a_list(load, write_events):
     path = write_events([("a", "x", 1, 5), ("a", "y", 2, 3)], RATED)
-    sentence = "ITEM_LIST_LENGTH_FIELD is 'rating_list', which is the name of a column's list"
+    sentence = "ITEM_LIST_LENGTH_FIELD is 'rating_list', which is also the name of a column's list"
     refused(load, sentence, data_path=path, ITEM_LIST_LENGTH_FIELD="rating_list", **ALL_COLUMNS)
 
 
@@ -214,5 +214,5 @@ def test_a_download_that_fails_is_one_sentence_and_leaves_nothing_in_the_way(loa
 def test_the_token_of_the_padding_is_refused_in_data(make_config, write_lines, model):
     rows = [f"u{number % 3}\ti{number}\t{number}" for number in range(12)]
     path = write_lines("inter", "user_id:token\titem_id:token\ttimestamp:float", *rows, "u1\t[PAD]\t20")
-    with pytest.raises(InputError, match=r"'\[PAD\]'; that token stands for the padding; give another name"):
+    with pytest.raises(InputError, match=r"'\[PAD\]'.* is reserved for padding; rename it"):
         create_dataset(make_config(model, data_path=path))

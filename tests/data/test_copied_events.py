@@ -10,7 +10,7 @@ EVENTS = [
 ]
 COPIES = [EVENTS[39], EVENTS[39], EVENTS[3]]
 NEAR = [(*EVENTS[0][:3], 9), (*EVENTS[0][:2], EVENTS[0][2] + 1, EVENTS[0][3])]  # other rating, other time
-WARNING = "3 of 43 events are exact copies of others in all columns that are read"
+WARNING = "3 of 43 events are exact copies of others in all loaded columns"
 
 
 def copies_warned_of(caplog) -> list[str]:
@@ -23,7 +23,7 @@ def test_copies_are_counted_in_one_warning(load, write_events, caplog, model):
     load(model, data_path=write_events([*EVENTS, *COPIES], RATED), load_col=columns, **TINY)
     (message,) = copies_warned_of(caplog)
     assert message.startswith(WARNING)
-    assert "rm_dup_inter: first removes them, and with them every other repeat of an item by its user" in message
+    assert "rm_dup_inter: first removes them, and also every other repeat of an item by the same user" in message
 
 
 def test_what_differs_in_a_column_is_no_copy(load, write_events, caplog):

@@ -53,13 +53,11 @@ def test_what_needs_users_and_items_is_refused(make_config, data_path, model, ke
 @pytest.mark.parametrize("columns", [COLUMNS, {"load_col": None}], ids=["some columns", "all columns"])
 def test_columns_that_the_file_lacks_are_named_with_the_remedy(make_config, data_path, columns):
     config = make_config("FM", data_path=data_path, **{**LABELS, **columns})
-    with pytest.raises(
-        InputError, match="without 'user_id', which USER_ID_FIELD names; .* to None where labels depend"
-    ):
+    with pytest.raises(InputError, match="but not 'user_id', which USER_ID_FIELD names; .* to None if labels depend"):
         create_dataset(config)
 
 
 def test_metrics_of_each_user_are_refused_before_training(no_waiting, data_path):
     keys = {**IDS, **COLUMNS, **LABELS, "data_path": data_path, "epochs": 1, "use_gpu": False}
-    with pytest.raises(InputError, match="per_user asks for the metrics of each user, but USER_ID_FIELD is empty"):
+    with pytest.raises(InputError, match="per_user needs users, but USER_ID_FIELD is empty"):
         run_recbole("FM", "toy", None, keys, argv=[], per_user="users.csv")

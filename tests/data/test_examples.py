@@ -10,7 +10,8 @@ import torch
 from recbole.data.dataset import SequentialDataset
 
 from recbole_ext import InputError, create_dataset, data_preparation
-from recbole_ext.data.examples import EventLog, Examples, Ranges
+from recbole_ext.data.examples import EventLog, Examples
+from recbole_ext.data.ranges import Ranges
 
 SPLITS = [
     {"split": {"LS": "valid_and_test"}},
@@ -123,7 +124,7 @@ def test_keys_of_the_data_mean_what_they_mean_in_recbole(keys, make_config, rich
 
 
 def bytes_held(loaders) -> int:
-    """Room of all tensors and arrays that the tables of the data sets refer to, each counted once."""
+    """Size of all tensors and arrays that the tables of the data sets refer to, each counted once."""
     found = {}
     for loader in loaders:
         for table in (loader._dataset.inter_feat, loader._dataset.windows):
@@ -132,9 +133,9 @@ def bytes_held(loaders) -> int:
             found |= {id(array): array.nbytes for array in vars(table.ranges).values()}
             for log in (table.targets, table.history):
                 found |= {id(column): column.nbytes for column in log.columns.values()}
-            parts = {"targets", "history", "ranges", "suffix", "length_field", "width", "hidden", "kept", "added"}
-            assert set(vars(table)) == {*parts, "in_batches"}  # nothing else holds data
-            assert not table.kept
+            small = {"suffix", "length_field", "width", "dropped", "cached_list", "added", "in_batches"}
+            assert set(vars(table)) == {"targets", "history", "ranges", *small}  # nothing else holds data
+            assert not table.cached_list
             assert not table.added
     return sum(found.values())
 
@@ -271,7 +272,9 @@ def test_all_columns_of_another_table_are_set_at_once(table):
 
 @pytest.mark.parametrize("values", [torch.zeros(2), torch.zeros(4, 3), 5, torch.tensor(1.0), []])
 def test_a_column_has_a_value_for_each_example(table, values):
-    with pytest.raises(ValueError, match="column 'new' has the shape .*; there are 3 examples, one a row"):
+    with pytest.raises(
+        ValueError, match="column 'new' has the shape .*; it should have a row for each of the 3 examples"
+    ):
         table["new"] = values
     assert "new" not in table
 

@@ -20,7 +20,7 @@ from tests.data_checks import ALL_COLUMNS, RATED, TINY, histories, refused
         ({"val_interval": {"age": "[33,33]"}}, r"no event is left after filter_inter_by_user_or_item"),
         ({"val_interval": {"height": "[0,1]"}}, "val_interval names 'height'; the columns are user_id, item_id"),
         ({"val_interval": {"item_id": "i1"}}, "'i1'; it should be .* or a list of values for a token"),
-        ({"val_interval": {"age": [1, 2]}}, "val_interval gives .* for 'age', a float; .* an interval such as"),
+        ({"val_interval": {"age": [1, 2]}}, "val_interval has .* for 'age', a float; .* an interval such as"),
         ({"val_interval": {"age": 30}}, "'30'; it should be an interval"),
         ({"val_interval": {"age": "[30;40]"}}, "it should be an interval"),
         ({"val_interval": {"age": "[a,b]"}}, "it should be an interval"),

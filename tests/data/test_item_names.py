@@ -53,14 +53,14 @@ def test_a_file_of_two_columns(content, names):
         (b'i1,"two\nlines"\ni2\n', "names.csv line 3 has 1 field"),
         (b"i1,A\n,B\n", "names.csv line 2: the item is empty"),
         (b"i1,A\ni2,B\ni1,C\n", "names.csv line 3: item 'i1' is 'C', but 'A' in line 1; give it one name."),
-        (b'i1,A\ni2,"B" C\n', "names.csv line 2 is not CSV: its quotes do not pair up"),
-        (b'i1,A\ni2,"B\ni3,C\n', "names.csv line 2 is not CSV: its quotes do not pair up"),
+        (b'i1,A\ni2,"B" C\n', "names.csv line 2 is not CSV: it has an unpaired quote"),
+        (b'i1,A\ni2,"B\ni3,C\n', "names.csv line 2 is not CSV: it has an unpaired quote"),
         (b"i1," + b"x" * 200_000, "names.csv line 1 is not CSV: .* more than 131,072 characters"),
         (b"i1,A\ni2,Am\xe9lie\n", "names.csv line 2 is not UTF-8 text; save the file of item names as UTF-8."),
-        (b"i1,A\ni2,A\0B\n", "names.csv line 2 holds a NUL character"),
-        (b"", "names.csv names none of the 2 items, such as 'i1'"),
-        (b"id,title\nx,A\n", "names.csv names none of the 2 items, such as 'i1'; the names should belong to items"),
-        (b"A,i1\nB,i2\n", "names.csv names none of the 2 items"),
+        (b"i1,A\ni2,A\0B\n", "names.csv line 2 has a NUL character"),
+        (b"", "names.csv has a name for none of the 2 items, such as 'i1'"),
+        (b"id,title\nx,A\n", "names.csv has a name for none of the 2 items, such as 'i1'; its items should be spelled"),
+        (b"A,i1\nB,i2\n", "names.csv has a name for none of the 2 items"),
     ],
 )  # fmt: skip
 def test_a_bad_file_is_one_sentence(content, sentence):
@@ -95,7 +95,8 @@ def test_where_names_come_from(value, stored, expected):
         ({"1": 7}, "item_names has 7 for item '1'; a name should be text"), ({"1": ["a"]}, "item_names has .'a'. for"),
         (pd.Series(["One", "Uno"], index=[1, 1]), "item_names has 'One' and 'Uno' for item '1'; give it one name"),
         ({1: "One", "1": "Uno"}, "item_names has 'One' and 'Uno' for item '1'"),
-        ({"9": "nine"}, "item_names names none of the 2 items"), ({}, "item_names names none of the 2 items"),
+        ({"9": "nine"}, "item_names has a name for none of the 2 items"),
+        ({}, "item_names has a name for none of the 2 items"),
     ],
 )  # fmt: skip
 def test_a_wrong_value_is_one_sentence(value, sentence):
@@ -107,7 +108,7 @@ def test_a_wrong_value_is_one_sentence(value, sentence):
 
 def test_items_without_a_name_are_counted(caplog):
     resolve_item_names({"1": "One"}, None, ["[PAD]", "1", "2", "3"])
-    assert "item_names: 2 items of 3 without a name, shown by token." in caplog.text
+    assert "item_names: 2 items of 3 without a name; they are shown by token." in caplog.text
 
 
 # -------------------------------------------------------------------- the training key
@@ -144,7 +145,7 @@ def title_of(item: str) -> str:
 @pytest.mark.parametrize("name", ["MEANTIME", "BST", "SASRec"])
 def test_the_checkpoint_holds_the_text_of_the_file_and_results_show_it(trained, histories, name, caplog):
     recommender = Recommender.load(trained(name), "cpu")
-    assert "title: 1 item of 20 without a name, shown by token." in caplog.text
+    assert "title: 1 item of 20 without a name; they are shown by token." in caplog.text
     found = recommender.recommend(histories, k=20, exclude_seen=False)
     assert list(found.columns) == ["user_id", "rank", "item_id", "item_name", "score"]
     assert list(found["item_name"]) == [title_of(item) for item in found["item_id"]]
@@ -173,9 +174,9 @@ def test_names_can_be_left_out_and_replaced(trained, histories):
     [
         ({"item_names": "titel"}, "item_names is 'titel', but .*toy.item has no column 'titel'; its columns are"),
         ({"lines": ["i1\tA\t1", "i2\tB\t2", "i1\tC\t3"]}, "toy.item line 4: title is 'C'; the item has another name"),
-        ({"lines": ["x\tA\t1"]}, "toy.item, title names none of the 20 items"),
+        ({"lines": ["x\tA\t1"]}, "toy.item, title has a name for none of the 20 items"),
         ({"lines": ["i1\tA"]}, "item_names is 'title', but .*toy.item line 2 has 2 fields; the header has 3"),
-        ({"name": "Pop"}, "item_names is 'title', but checkpoints of Pop hold no names of items"),
+        ({"name": "Pop"}, "item_names is 'title', but checkpoints of Pop do not store item names"),
         ({"item_names": ["a"]}, "key 'item_names' is"),
     ],
 )  # fmt: skip

@@ -52,7 +52,7 @@ def test_items_begin_with_their_vectors_and_others_as_they_would(model, vectors,
         assert torch.equal(weights[1][number], right)
     assert torch.equal(weights[0][len(tokens) :], weights[1][len(tokens) :])
     assert "15 of 20 items have a vector" in caplog.text
-    assert "2 vectors of no item of the data set left out" in caplog.text
+    assert "2 vectors of unknown items ignored" in caplog.text
 
 
 def test_vectors_may_stand_in_the_item_file(make_config, vectors):
@@ -66,17 +66,17 @@ def test_vectors_may_stand_in_the_item_file(make_config, vectors):
     ("lines", "keys", "sentence"),
     [
         ((), {"hidden_size": 8}, "hidden_size is 8, but the vectors that preload_weight names have 4 numbers; set"),
-        (("i1\t1 2", "i2\t1 2 3"), {}, "toy.emb line 3: vector has another number of values than the 2 of the first"),
+        (("i1\t1 2", "i2\t1 2 3"), {}, "toy.emb line 3: vector has another length than the first vector, 2"),
         (("i1\t1 2", "i2\t"), {}, "toy.emb line 3: vector is empty"),
-        (("i1\t1 2", "i1\t1 2"), {}, "toy.emb line 3: a second vector of an item"),
+        (("i1\t1 2", "i1\t1 2"), {}, "toy.emb line 3: the item has a vector in an earlier line"),
         (("i1\t1 2", "\t1 2"), {}, "toy.emb line 3: no iid"),
-        (("i1\t1 2", "i2\t1 x"), {}, "toy.emb line 3: vector is '1 x'; it should be finite numbers"),
-        (("i1\t1 2", "i2\t1 inf"), {}, "it should be finite numbers"),
-        (("i1\t1e39 2 3 4", "i2\t1 2 3 4"), {}, "it should be finite numbers, below 3.4e38"),
-        (("x1\t1 2 3 4",), {}, "toy.emb: none of its 1 vectors is of an item of the data set; iid should hold tokens"),
-        ((), {"alias_of_item_id": None}, "preload_weight names 'iid', which alias_of_item_id does not; add it there"),
+        (("i1\t1 2", "i2\t1 x"), {}, "toy.emb line 3: vector is '1 x'; all should be finite numbers"),
+        (("i1\t1 2", "i2\t1 inf"), {}, "all should be finite numbers"),
+        (("i1\t1e39 2 3 4", "i2\t1 2 3 4"), {}, "all should be finite numbers, below 3.4e38"),
+        (("x1\t1 2 3 4",), {}, "toy.emb: none of its 1 vectors belongs to an item of the data set; iid should contain"),
+        ((), {"alias_of_item_id": None}, "preload_weight names 'iid', which is missing in alias_of_item_id; add"),
         ((), {"preload_weight": {"iid": "vec"}}, "names 'iid' and 'vec', but no file of additional_feat_suffix has"),
-        ((), {"preload_weight": {"iid": "vector", "x": "y"}}, "it should name one column of item ids and one"),
+        ((), {"preload_weight": {"iid": "vector", "x": "y"}}, "it should have one column of item ids and one"),
         ((), {"preload_weight": "iid"}, "key 'preload_weight' is 'iid'; it should be a mapping"),
         ((), {"additional_feat_suffix": ["none"]}, "additional_feat_suffix names 'none', but there is no file"),
     ],

@@ -121,7 +121,7 @@ def test_masks_that_no_item_can_fill_are_refused(load):
     """RecBole would look for an item that is not in the history, for ever."""
     events = [("reader", f"i{number % 4}", 1_600_000_000 + number) for number in range(9)]
     keys = {"topk": [1], "valid_metric": "NDCG@1"}
-    with pytest.raises(InputError, match="a history of user 'reader' holds all 4 items; lower MAX_ITEM_LIST_LENGTH"):
+    with pytest.raises(InputError, match="a history of user 'reader' contains all 4 items; lower MAX_ITEM_LIST_LENGTH"):
         load("BERT4Rec", events, **keys)
     train = load("BERT4Rec", events, MAX_ITEM_LIST_LENGTH=3, mask_ratio=0.5, **keys)[1]
     assert batches(train)

@@ -184,7 +184,7 @@ def test_a_missing_file_is_named(load, write_splits):
         ),
         (
             ("a", "", "", "v", 5),
-            r"toy\.valid\.inter line 2: item_id_list is empty; a history should hold one item or more",
+            r"toy\.valid\.inter line 2: item_id_list is empty; a history should have one item or more",
         ),
         (("a", "x", "1", "v", ""), r"toy\.valid\.inter line 2: timestamp is empty"),
         (
@@ -194,7 +194,7 @@ def test_a_missing_file_is_named(load, write_splits):
         ),
         (
             ("a", "x", "soon", "v", 5),
-            r"toy\.valid\.inter line 2: timestamp_list is 'soon'; it should be finite numbers",
+            r"toy\.valid\.inter line 2: timestamp_list is 'soon'; all should be finite numbers",
         ),
     ],
     ids=str,
@@ -208,7 +208,7 @@ def test_a_wrong_history_is_named(line, sentence, load, write_splits):
     ("times", "labels", "sentence"),
     [
         ("1 5", "1 1", r"timestamp_list is '1\.0 5\.0'; a history should end before its example's timestamp\."),
-        ("1 4", "1 0", r"label_list is '1\.0 0\.0'; with history: positive, it should hold labels of 1 only"),
+        ("1 4", "1 0", r"label_list is '1\.0 0\.0'; with history: positive, all labels should be 1"),
     ],
 )
 def test_given_histories_hold_positive_earlier_events_where_that_is_asked(times, labels, sentence, load, write_splits):
@@ -224,7 +224,7 @@ def test_given_histories_hold_positive_earlier_events_where_that_is_asked(times,
 
 def test_histories_that_are_not_loaded_are_not_passed_over(load, write_splits):
     path = write_splits({name: given(name) for name in SPLITS}, GIVEN)
-    sentence = r"toy\.train\.inter holds histories, 'item_id_list', which load_col leaves out; add it"
+    sentence = r"toy\.train\.inter has histories, 'item_id_list', but load_col does not contain them; add it"
     refused(load, sentence, data_path=path, **FILES, **TINY)
     lists = {"inter": ["item_id_list", "timestamp_list"]}
     _, train, *_ = load(data_path=path, load_col=None, unload_col=lists, **FILES, **TINY)
@@ -257,20 +257,28 @@ def test_models_of_time_refuse_histories_without_times(model, make_model, write_
 def test_positive_histories_cannot_be_told_without_their_labels(load, write_splits):
     lines = {name: [(*event, 1) for event in given(name)] for name in SPLITS}
     path = write_splits(lines, (*GIVEN, "label:float"))
-    refused(load, "without 'label_list', by which", data_path=path, load_col=None, history="positive", **FILES, **TINY)
+    refused(
+        load,
+        "without 'label_list', which history: positive needs",
+        data_path=path,
+        load_col=None,
+        history="positive",
+        **FILES,
+        **TINY,
+    )
 
 
 def test_files_with_different_columns_are_refused(load, write_splits, write_lines):
     path = write_splits(EVENTS)
     write_lines("test.inter", "user_id:token\titem_id:token\ttimestamp:float\trating:float", "a\tx\t1\t2")
-    sentence = r"toy\.test\.inter has the columns .*rating, and the file before it has"
+    sentence = r"toy\.test\.inter has the columns .*rating, but the file before it has"
     refused(load, sentence, data_path=path, load_col=None, **FILES, **TINY)
 
 
 def test_filters_do_not_touch_presplit_files_and_the_log_says_so(load, write_splits, caplog):
     path = write_splits(EVENTS)
     load(data_path=path, state="info", rm_dup_inter="first", user_inter_num_interval="[9,inf)", **FILES, **TINY)
-    assert "the files are used as they are, without rm_dup_inter, user_inter_num_interval." in caplog.text
+    assert "the files are not filtered; rm_dup_inter, user_inter_num_interval has no effect." in caplog.text
 
 
 def test_the_log_says_what_each_file_gave(make_config, write_splits, caplog):
@@ -297,7 +305,7 @@ def test_all_epochs_are_trained_and_the_last_tested_without_validation(model, fi
     keys = {"data_path": path, "benchmark_filename": files, "epochs": 3, "show_progress": False, "use_gpu": False}
     caplog.set_level("INFO")
     result = run_recbole(model, "toy", None, {**keys, **TINY}, argv=[])
-    reason = "names a file for training and one for the test" if len(files) == 2 else "toy.valid.inter has no event"
+    reason = "names one file for training and one for the test" if len(files) == 2 else "toy.valid.inter has no event"
     assert "There is no validation data: " in caplog.text
     assert reason in caplog.text
     assert "Training: 3 epochs without validation; the last one is tested" in caplog.text
@@ -323,7 +331,7 @@ def test_a_file_of_given_histories_may_hold_a_header_alone(empty, load, write_sp
 
 
 def test_a_training_file_without_a_row_is_refused(load, write_splits):
-    refused(load, r"toy\.train\.inter holds a header and nothing else", data_path=write_splits({**EVENTS, "train": []}),
+    refused(load, r"toy\.train\.inter has only a header", data_path=write_splits({**EVENTS, "train": []}),
             **FILES, **TINY)  # fmt: skip
 
 

@@ -184,7 +184,7 @@ def test_a_test_that_begins_with_the_last_event_is_not_empty(load):
 def test_a_data_set_of_recboles_own_for_sequences_is_refused(make_config, split):
     eval_args = {"split": split, "group_by": "none", "mode": "uni5"}
     dataset = create_dataset(config := make_config("DIEN", daily(), metrics=["NDCG"], eval_args=eval_args))
-    with pytest.raises(InputError, match="DIEN reads a data set of its own"):
+    with pytest.raises(InputError, match="DIEN has its own data set class"):
         data_preparation(config, dataset)
 
 
@@ -222,10 +222,10 @@ EMPTY = [
     (TWO, {"split": {"LS": "test_only"}}, "validation", "split is LS: test_only"),
     (TWO, {"split": {"LS": "test_only"}}, "test", "no user has enough events for .* LS: test_only"),
     (daily(), {"split": {"LS": "valid_only"}}, "test", "split is LS: valid_only"),
-    (daily(), {"split": {"RS": [0.8, 0, 0.2]}}, "validation", "split RS: .* leaves it no event"),
-    (daily(), {"split": {"RS": [0.8, 0.2, 0]}, "group_by": "none"}, "test", "split RS: .* leaves it no event"),
-    (daily(), {"split": {"TS": [0.8, 0.2, 0]}}, "test", "split TS: .* leaves it no event"),
-    (daily(), {"split": {"TS": [0.8, 0.2, 0]}, "group_by": "none"}, "test", "split TS: .* leaves it no event"),
+    (daily(), {"split": {"RS": [0.8, 0, 0.2]}}, "validation", "split RS: .* assigns no event to it"),
+    (daily(), {"split": {"RS": [0.8, 0.2, 0]}, "group_by": "none"}, "test", "split RS: .* assigns no event to it"),
+    (daily(), {"split": {"TS": [0.8, 0.2, 0]}}, "test", "split TS: .* assigns no event to it"),
+    (daily(), {"split": {"TS": [0.8, 0.2, 0]}, "group_by": "none"}, "test", "split TS: .* assigns no event to it"),
     (
         daily(),
         {"split": {"date": [FIRST + 7 * DAY + 1, FIRST + 7 * DAY + 2]}},

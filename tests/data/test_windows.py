@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from recbole_ext import InputError, create_dataset, data_preparation
-from recbole_ext.data.examples import filtered_prefixes, prefixes, user_starts, windows
+from recbole_ext.data.ranges import filtered_prefixes, prefixes, user_starts, windows
 
 LABELLED = ("user_id:token", "item_id:token", "timestamp:float", "label:float")
 
@@ -250,7 +250,7 @@ def test_labels_that_are_all_negative_leave_nothing_to_learn_from(make_config, w
     path = write_events([(*event, 0) for event in random_events()], LABELLED)
     columns = {"inter": ["user_id", "item_id", "timestamp", "label"]}
     config = make_config("SASRec", data_path=path, history="positive", load_col=columns)
-    with pytest.raises(InputError, match="no event of data set 'toy' has an earlier positive one"):
+    with pytest.raises(InputError, match="no event of data set 'toy' has 1 positive event of its user"):
         data_preparation(config, create_dataset(config))
 
 

@@ -95,7 +95,7 @@ def test_labels_are_0_or_1(make_config, write_events, label):
     columns = [*COLUMNS[:3], "label:float"]
     path = write_events(events(lambda user, number: label if (user, number) == (0, 1) else number % 2), columns)
     keys = {**KEYS, "threshold": None, "load_col": {"inter": ["user_id", "item_id", "timestamp", "label"]}}
-    with pytest.raises(InputError, match=r"line 3: label is '.*'; a label should be 0 or 1; threshold makes such"):
+    with pytest.raises(InputError, match=r"line 3: label is '.*'; a label should be 0 or 1; threshold makes labels"):
         create_dataset(make_config("DIN", **keys, data_path=path))
 
 

@@ -195,11 +195,15 @@ class SingleValue(AbstractMetric):
 
 def test_results_are_called_as_the_class(run):
     register_metric(NotNamed)
-    with pytest.raises(InputError, match="a metric returns 'other@5'; results of your own are called 'notnamed'"):
+    with pytest.raises(
+        InputError, match="a metric returns 'other@5'; results of registered metrics should be called 'notnamed'"
+    ):
         run(metrics=["NotNamed"], valid_metric="NotNamed@5")
     register_metric(SingleValue)
     assert run(metrics=["SingleValue", "NDCG"], valid_metric="SingleValue")["best_valid_score"] == 0.5
-    with pytest.raises(InputError, match="valid_metric is 'SingleValue@5', which no metric returns; there are single"):
+    with pytest.raises(
+        InputError, match="valid_metric is 'SingleValue@5', which no metric returns; the results are single"
+    ):
         run(metrics=["SingleValue"], valid_metric="SingleValue@5")
 
 

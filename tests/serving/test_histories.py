@@ -136,8 +136,8 @@ def test_csv_files_that_are_tables_are_read_as_one_expects(content, make_reader)
         (HEADER + 'a,x,1\nb,"y,2\n', "line 3", "has a wrong quote"),
         (HEADER + '"a","x, the first",1\nb,y,2,3\n', "line 3", "has 4 fields; the header has 3"),
         (HEADER + "a;x;1\n", "line 2", "has 1 field; the header has 3"),
-        (HEADER + "a\0b,x,1\n", "line 2", "holds a NUL character; save it as utf-8"),
-        (HEADER + "a,x,1\rb\0,x,1\r", "line 3", "holds a NUL character"),
+        (HEADER + "a\0b,x,1\n", "line 2", "has a NUL character; save it as utf-8"),
+        (HEADER + "a,x,1\rb\0,x,1\r", "line 3", "has a NUL character"),
         ((HEADER + "a,x,1\n").encode("utf-16"), "line 1", "is not utf-8 text; save it as utf-8"),
         (HEADER.encode() + "a,x,1\rzoë,y,2\n".encode("latin-1"), "line 3", "is not utf-8 text; save it as utf-8"),
         ("user_id,item_id,item_id,timestamp\na,x,y,1\n", "line 1", "column 'item_id' appears twice"),
@@ -193,7 +193,7 @@ def test_a_file_of_tokens_has_one_a_line(content, tokens, make_reader):
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (b"a\nb\0\n", "users.txt line 2 holds a NUL character"),
+        (b"a\nb\0\n", "users.txt line 2 has a NUL character"),
         ("a\nzoë\n".encode("latin-1"), "users.txt line 2 is not utf-8 text; save it as utf-8"),
         (b"user_id\na\n\nb\na\n", "users.txt line 5: user_id is 'a'; it appears twice"),
         (b"u1,x,1\n", "1 user without an event .*'u1,x,1'"),

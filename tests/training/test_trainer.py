@@ -277,7 +277,7 @@ def test_a_planted_payload_is_refused_wherever_a_checkpoint_is_used(make_trainer
     trainer.fit(train, valid)
     state = checkpoint.load(trainer.saved_model_file)
     torch.save({**state, "payload": Payload()}, "planted.pth")
-    with pytest.raises(InputError, match="holds pickled objects"):
+    with pytest.raises(InputError, match="contains pickled objects"):
         use(trainer, test)
     assert not (tmp_path / "marker").exists()
 
@@ -322,7 +322,7 @@ def test_a_checkpoint_without_the_optimisers_state_is_refused(make_trainer):
     trainer, train, *_ = make_trainer(epochs=1)
     trainer.fit(train)
     checkpoint.save({**checkpoint.load(trainer.saved_model_file), "optimizer": {"odd": 1}}, "odd.pth")
-    with pytest.raises(InputError, match="odd.pth holds no state of this optimizer"):
+    with pytest.raises(InputError, match="odd.pth has no state of this optimizer"):
         make_trainer(epochs=2)[0].resume_checkpoint("odd.pth")
 
 

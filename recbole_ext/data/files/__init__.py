@@ -1,1 +1,1 @@
-"""Files of a data set: atomic files, exact times, item names and item vectors."""
+"""The files of a data set: atomic files, exact times, item names and item vectors."""

@@ -21,20 +21,20 @@ CLASSES = {"AUC", "GAUC", "LogLoss"}  # metrics of two classes
 
 
 class ExactTimeDataset(SequentialDataset):
-    """RecBole's sequential data set up to the point where frames become tensors, with times as they are.
+    """RecBole's sequential data set up to the point where frames become tensors, with exact times.
 
-    `TIME_FIELD` holds float64 seconds since the first event kept, whatever `time_unit` the file has; it is never
-    normalised. What cannot be right is refused, and what is left out is logged.
+    `TIME_FIELD` holds float64 seconds since the first event after filtering, for every `time_unit`; it is never
+    normalised. Invalid values are refused; lines and events that are removed are logged.
 
     Attributes:
-        time_origin (float): seconds since 1970 (UTC) of the first event kept.
+        time_origin (float): seconds since 1970 (UTC) of the first event after filtering.
         first_time (float): the same in the unit of the file.
-        last_time (float): time of the last event kept, in the unit of the file.
-        normalised (dict): least and largest value of each column of numbers that was scaled to [0, 1].
-        item_names (dict | None): name of each item token, from the column that the key `item_names` gives.
+        last_time (float): time of the last event after filtering, in the unit of the file.
+        normalised (dict): minimum and maximum of each numeric column that was scaled to [0, 1].
+        item_names (dict | None): name of each item token, from the column that the key `item_names` names.
 
     Raises:
-        InputError: the files, or what the keys leave of them, cannot be used; the message names the place.
+        InputError: the files are wrong, or filters leave no events; the message names the file and line, or the key.
     """
 
     time_origin: float
@@ -49,15 +49,15 @@ class ExactTimeDataset(SequentialDataset):
         super().__init__(config)
 
     def may_be_empty(self, path: str) -> bool:
-        """Whether a file may hold a header alone."""
+        """Whether a file may consist of a header only."""
         return False
 
     def from_file(self, time: float) -> float:
-        """A time in the unit of the file as `TIME_FIELD` holds it: seconds since the first event kept."""
+        """Convert a time from the unit of the file to that of `TIME_FIELD`: seconds since the first event."""
         return (time - self.first_time) * self.unit
 
     def list_field(self, name: str) -> str:
-        """Name of the column that holds the past of a column."""
+        """Name of the column with the history of a column."""
         return name + self.config["LIST_SUFFIX"]
 
     # ---------------------------------------------------------------- reading
@@ -89,29 +89,29 @@ class ExactTimeDataset(SequentialDataset):
         if not table.types:
             return None
         self._check_columns(table, source)
-        self._drop_nameless(table, source)
+        self._drop_lines_without_id(table, source)
         if source == EVENTS:
             self._check_values(table)
         for name, kind in table.types.items():
-            self._describe(name, kind, source, table.frame)
+            self._register_column(name, kind, source, table.frame)
         return table.frame.reset_index(drop=True)
 
     def _check_reserved(self) -> None:
-        """No column has the name of one that histories get: in a batch, the one would stand in the other's place."""
+        """Refuse a column whose name a history or label gets: in a batch, one would replace the other."""
         reserved = set(map(self.list_field, self.inter_feat))
         if self.item_list_length_field in reserved:
             raise InputError(
-                f"ITEM_LIST_LENGTH_FIELD is '{self.item_list_length_field}', which is the name of a column's list; "
-                f"choose another."
+                f"ITEM_LIST_LENGTH_FIELD is '{self.item_list_length_field}', which is also the name of a column's "
+                f"list; choose another name."
             )
         reserved.add(self.item_list_length_field)
         if self.config["threshold"]:
             reserved.add(self.label_field)
         for name, source in self.field2source.items():
-            given = source == EVENTS and (self.benchmark_filename_list or name in (self.config["threshold"] or ()))
-            if name in reserved and not given:
+            allowed = source == EVENTS and (self.benchmark_filename_list or name in (self.config["threshold"] or ()))
+            if name in reserved and not allowed:
                 raise InputError(
-                    f"column '{name}' of data set '{self.dataset_name}' has a name that histories or labels get; "
+                    f"column '{name}' of data set '{self.dataset_name}' has a name reserved for histories or labels; "
                     f"leave it out with load_col, or change LIST_SUFFIX, ITEM_LIST_LENGTH_FIELD or LABEL_FIELD."
                 )
 
@@ -131,44 +131,44 @@ class ExactTimeDataset(SequentialDataset):
                     raise InputError(
                         f"{table.path} line 1: '{wrong}' is named by threshold; it should be {field}:float."
                     )
-        own = {USERS: self.uid_field, ITEMS: self.iid_field}.get(source)
+        id_field = {USERS: self.uid_field, ITEMS: self.iid_field}.get(source)
         for name in table.types:
-            # RecBole joins by name: the one would silently stand in the other's place
-            if source in (USERS, ITEMS) and name != own and name in self.field2source:
+            # RecBole joins tables by column name, so one column would silently replace the other
+            if source in (USERS, ITEMS) and name != id_field and name in self.field2source:
                 raise InputError(
                     f"{table.path} has a column '{name}', and so has another file of the data set; "
-                    f"leave one of them out with load_col or give them different names."
+                    f"leave one of them out with load_col, or give them different names."
                 )
 
-    def _drop_nameless(self, table: AtomicTable, source: FeatureSource | str) -> None:
-        """Leave out lines without the user or the item, as RecBole does, and say how many."""
+    def _drop_lines_without_id(self, table: AtomicTable, source: FeatureSource | str) -> None:
+        """Remove lines without a user or item, as RecBole does, and warn of their number."""
         ids = {EVENTS: [self.uid_field, self.iid_field], USERS: [self.uid_field], ITEMS: [self.iid_field]}
         fields = [field for field in ids.get(source, ()) if field in table.types]
         missing = table.frame[fields].isna().any(axis=1).to_numpy()
         if not missing.any():
             return
-        place = f"{table.path} line {table.line(int(np.argmax(missing)))}"
+        first = f"{table.path} line {table.line(int(np.argmax(missing)))}: no {' or no '.join(fields)}"
         if missing.all():
-            raise InputError(f"{place}: no {' or no '.join(fields)}, as in all lines; every line should have one.")
-        getLogger().warning(f"{place}: no {' or no '.join(fields)}; {missing.sum():,} such lines are left out.")
+            raise InputError(f"{first}, as in all lines; every line should have one.")
+        getLogger().warning(f"{first}; {missing.sum():,} such lines are left out.")
         table.frame = table.frame[~missing]
 
     def _check_values(self, table: AtomicTable) -> None:
-        """Refuse events without a time or a label: RecBole would make one up, the mean of the others."""
+        """Refuse events without a time or a label, which RecBole would replace by the mean of the others."""
         for name in (self.time_field, self.label_field, *(self.config["threshold"] or ())):
             if name in table.types:
                 table.refuse(table.frame[name].isna(), name, "give every event one or drop the line")
         if self.time_field in table.types and self.time_field not in (self.config["val_interval"] or {}):
             years = year_of(table.frame[self.time_field].to_numpy() * self.unit)
-            wanted = f"in time_unit {self.config['time_unit']} that is centuries from most of the others; correct it"
-            table.refuse(mistyped(years), self.time_field, wanted)
+            reason = f"in time_unit {self.config['time_unit']} that is centuries from most of the others; correct it"
+            table.refuse(mistyped(years), self.time_field, reason)
         label = self.label_field
         if label in table.types and (CLASSES & set(self.config["metrics"]) or self.config["history"] == "positive"):
             wrong = ~table.frame[label].isin([0, 1])
-            table.refuse(wrong, label, "a label should be 0 or 1; threshold makes such of other numbers")
+            table.refuse(wrong, label, "a label should be 0 or 1; threshold makes labels from other numbers")
 
-    def _describe(self, name, kind, source, frame) -> None:
-        """Tell RecBole what it has to know of a column, and cut sequences to `seq_len`."""
+    def _register_column(self, name, kind, source, frame) -> None:
+        """Set RecBole's attributes of a column, and cut sequences to `seq_len`."""
         self.field2source[name], self.field2type[name], self.field2seqlen[name] = source, kind, 1
         if kind in (FeatureType.FLOAT, FeatureType.FLOAT_SEQ):
             self.field2bucketnum[name] = 2
@@ -204,14 +204,14 @@ class ExactTimeDataset(SequentialDataset):
         self._step(f"rm_dup_inter: {keep}")
 
     def _filter_by_field_value(self):
-        for name, wanted in (self.config["val_interval"] or {}).items():
+        for name, interval in (self.config["val_interval"] or {}).items():
             kind = self.field2type.get(name)
             if kind is None:
                 raise InputError(f"val_interval names '{name}'; the columns are {', '.join(self.field2type)}.")
-            if kind in SEQUENCES or (kind == FeatureType.TOKEN) != isinstance(wanted, (list, tuple, set)):
+            if kind in SEQUENCES or (kind == FeatureType.TOKEN) != isinstance(interval, (list, tuple, set)):
                 raise InputError(
-                    f"val_interval gives {wanted!r} for '{name}', a {kind.value}; it should be a list of values for a "
-                    f"token, an interval such as '[3,inf)' for a float."
+                    f"val_interval has {interval!r} for '{name}', a {kind.value}; it should be a list of values for a "
+                    f"token, or an interval such as '[3,inf)' for a float."
                 )
         super()._filter_by_field_value()
         self._step(f"val_interval: {self.config['val_interval']}")
@@ -228,22 +228,25 @@ class ExactTimeDataset(SequentialDataset):
     def _parse_intervals_str(self, intervals_str):
         try:
             intervals = super()._parse_intervals_str(intervals_str)
-            wrong = intervals is not None and (
-                len(intervals) != str(intervals_str).count(";") + 1 or any(low > high for _, low, high, _ in intervals)
+            valid = intervals is None or (
+                len(intervals) == str(intervals_str).count(";") + 1
+                and not any(low > high for _, low, high, _ in intervals)
             )
         except (ValueError, IndexError):
-            wrong = True
-        if wrong:
+            valid = False
+        if not valid:
             raise InputError(f"'{intervals_str}' is not an interval; write '[5,inf)' or '(0,1];[3,4)', for example.")
         return intervals
 
     # ---------------------------------------------------------------- exact time
 
     def _normalize(self):
-        """Normalise as RecBole does, but neither times nor the labels that `threshold` has made."""
+        """Normalise as RecBole does, except times and the labels made by `threshold`."""
         times = [name for name in (self.time_field, self.list_field(self.time_field)) if name in self.inter_feat]
         if set(times) & set(self.config["normalize_field"] or ()):
-            getLogger().warning(f"normalize_field names '{self.time_field}', the TIME_FIELD, which stays as it is.")
+            getLogger().warning(
+                f"normalize_field names '{self.time_field}', the TIME_FIELD, which is never normalised."
+            )
         labels = [self.label_field] if self.config["threshold"] else []
         exact = {name: self.inter_feat[name].copy() for name in (*times, *labels)}
         scaled = self.float_like_fields if self.config["normalize_all"] else self.config["normalize_field"] or ()
@@ -252,34 +255,35 @@ class ExactTimeDataset(SequentialDataset):
                 (feature,) = self.field2feats(name)
                 self.normalised[name] = feature[name].min(), feature[name].max()
         super()._normalize()
-        now = exact[self.time_field]
-        past = [row.min() for row in exact.get(self.list_field(self.time_field), ()) if len(row)]
-        first = min([now.min(), *past])
-        check_span(float(first * self.unit), float(now.max() * self.unit), self.config["time_unit"], self.time_field)
-        self.first_time, self.last_time, self.time_origin = float(first), float(now.max()), float(first * self.unit)
-        report_period(self.time_origin, float(now.max() * self.unit), self.config["time_unit"], self.time_field)
+        event_times = exact[self.time_field]
+        history_starts = [row.min() for row in exact.get(self.list_field(self.time_field), ()) if len(row)]
+        first, last = min([event_times.min(), *history_starts]), event_times.max()
+        self.first_time, self.last_time, self.time_origin = float(first), float(last), float(first * self.unit)
+        period = self.time_origin, float(last * self.unit), self.config["time_unit"], self.time_field
+        check_span(*period)
+        report_period(*period)
         for name in times:
             exact[name] = (exact[name] - first) * self.unit
         for name, column in exact.items():
             self.inter_feat[name] = column
 
     def _dataframe_to_interaction(self, data):
-        interaction = super()._dataframe_to_interaction(data)  # makes float32 of all numbers
+        interaction = super()._dataframe_to_interaction(data)  # converts all numbers to float32
         if self.time_field in data:
             interaction[self.time_field] = torch.tensor(data[self.time_field].to_numpy(dtype=np.float64))
-        past = self.list_field(self.time_field)
-        if past in data:
-            interaction[past] = pad_sequence([torch.as_tensor(row) for row in data[past]], batch_first=True)
+        time_list = self.list_field(self.time_field)
+        if time_list in data:
+            interaction[time_list] = pad_sequence([torch.as_tensor(row) for row in data[time_list]], batch_first=True)
         return interaction
 
 
 def fill_missing(column: pd.Series, kind: FeatureType) -> pd.Series | list[np.ndarray]:
-    """A column of a frame without missing values: tokens become padding (0), numbers the mean, sequences empty."""
+    """Replace missing values: tokens by padding (0), numbers by the mean, sequences by an empty one."""
     if kind == FeatureType.TOKEN:
         return column.fillna(0).astype(np.int64)
     if kind == FeatureType.FLOAT:
         if column.isna().all():
-            raise InputError(f"column '{column.name}' holds no number; leave it out with load_col or unload_col.")
+            raise InputError(f"column '{column.name}' has no numbers; leave it out with load_col or unload_col.")
         return column.fillna(column.mean())
     empty = np.array([], dtype=np.int64 if kind == FeatureType.TOKEN_SEQ else np.float64)
     return [row if isinstance(row, np.ndarray) else empty for row in column]

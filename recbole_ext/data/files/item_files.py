@@ -1,7 +1,6 @@
-"""Files about items: names to show, such as the title of a film (`item_names`), and pretrained vectors.
+"""Files about items: display names, such as film titles (`item_names`), and pretrained vectors (`preload_weight`).
 
-Names come from a column of the `.item` file, or from a file of two columns. An item without a name is shown by its
-token.
+Names come from a column of the `.item` file, or from a file of two columns. Items without a name are shown by token.
 """
 
 import csv
@@ -27,19 +26,19 @@ ITEM_NAME = "item_name"  # the column of names in results
 
 
 def resolve_item_names(value: Any, stored: dict[str, Any] | None, tokens: Collection[str]) -> np.ndarray | None:
-    """The name of each item of a model.
+    """The display name of each item of a model.
 
     Args:
-        value: `None` takes the names in the checkpoint, if any; `False` takes no names; otherwise the column from which
-            the names in the checkpoint come, the path of a file of two columns, or a mapping from items to names.
-        stored: `column` and `names` of the checkpoint.
+        value: `None` selects the names in the checkpoint, if any; `False` selects no names; otherwise the column that
+            the names in the checkpoint come from, the path of a file of two columns, or a mapping from items to names.
+        stored: `column` and `names` in the checkpoint.
         tokens: of all items, the padding first.
 
     Returns:
-        an object array [V + 1], with the token of an item that has no name; None for no names.
+        an object array [V + 1], with the token of each item that has no name; None without names.
 
     Raises:
-        InputError: the value is none of these, or no item has a name.
+        InputError: the value is invalid, or no item has a name.
     """
     if value is False or (value is None and stored is None):
         return None
@@ -52,11 +51,13 @@ def resolve_item_names(value: Any, stored: dict[str, Any] | None, tokens: Collec
         source = os.path.expanduser(os.fspath(value))
         names = names_in_file(source)
     else:
-        other = "as the checkpoint holds no names"
+        alternative = "as the checkpoint has no names"
         if column is not None:
-            other = f"or '{column}', the column of names in the checkpoint"
+            alternative = f"or '{column}', the column of names in the checkpoint"
         shown = repr(value) if np.ndim(value) == 0 else f"a {type(value).__name__}"
-        raise InputError(f"item_names is {shown}; it should be a file with two columns, items and names, {other}.")
+        raise InputError(
+            f"item_names is {shown}; it should be a file with two columns, items and names, {alternative}."
+        )
     check_names(names, list(tokens)[1:], source)
     return _names_or_tokens([names.get(token, "") for token in tokens], tokens)
 
@@ -78,13 +79,13 @@ def _names_in_mapping(value: Mapping[Any, Any] | pd.Series) -> dict[str, str]:
 
 
 def names_in_item_file(path: str, item_field: str, column: str, config: Any) -> dict[str, str]:
-    """Names by item token from a column of an `.item` file, as text, whatever type the column has.
+    """Names by item token from a column of any type of an `.item` file, as text.
 
     Args:
         path: of the file.
         item_field: the column of items.
         column: the column of names.
-        config: with the separators and the encoding of the file.
+        config: contains the separators and the encoding of the file.
 
     Raises:
         InputError: the file or the column is missing, or an item has two names.
@@ -105,9 +106,9 @@ def names_in_item_file(path: str, item_field: str, column: str, config: Any) -> 
 def names_in_file(path: str) -> dict[str, str]:
     """Names by item token from a file of two columns, items and names, in UTF-8.
 
-    The separator is a tab if the first line has one, else a comma. Quotes have the meaning of CSV, except in a file
-    with tabs that is not valid CSV: there they are ordinary characters. A header does no harm: it names an item that no
-    model has.
+    The separator is a tab if the first line has one, else a comma. Quotes have their meaning in CSV, except in a file
+    with tabs that is not valid CSV, where they are ordinary characters. A header is read as the name of an unknown
+    item, which has no effect.
 
     Raises:
         InputError: the file cannot be read, a line does not have two fields, or an item has two names.
@@ -117,7 +118,7 @@ def names_in_file(path: str) -> dict[str, str]:
     for line, fields in _rows(path, read_text(path, "UTF-8", "save the file of item names as UTF-8").decode()):
         item, name = (field.strip() for field in fields)
         if not item:
-            raise InputError(f"{path} line {line}: the item is empty; every name should belong to an item.")
+            raise InputError(f"{path} line {line}: the item is empty; every line should have an item.")
         if names.get(item, name) != name:
             raise InputError(
                 f"{path} line {line}: item '{item}' is '{name}', but '{names[item]}' in line {lines[item]}; give it "
@@ -128,7 +129,7 @@ def names_in_file(path: str) -> dict[str, str]:
 
 
 def _rows(path: str, text: str) -> Iterator[tuple[int, list[str]]]:
-    """Number of the first line, and the two fields, of each row; a quoted field may extend over lines."""
+    """First line number and two fields of each row; quoted fields may contain line ends."""
     separator = "\t" if "\t" in text.lstrip("\n").split("\n", 1)[0] else ","
     reader = csv.reader(io.StringIO(text), delimiter=separator, strict=True)
     if separator == "\t" and not _is_csv(text, separator):
@@ -136,7 +137,7 @@ def _rows(path: str, text: str) -> Iterator[tuple[int, list[str]]]:
     line = 1
     try:
         for fields in reader:
-            if len(fields) not in (0, 2):  # a blank line has no field
+            if len(fields) not in (0, 2):  # a blank line has no fields
                 hint = ", with quotes around a name that has commas" if separator == "," and len(fields) > 2 else ""
                 raise InputError(
                     f"{path} line {line} has {counted(len(fields), 'field')}; it should have two, an item and its "
@@ -147,7 +148,7 @@ def _rows(path: str, text: str) -> Iterator[tuple[int, list[str]]]:
             line = reader.line_num + 1
     except csv.Error as error:
         raise InputError(
-            f"{path} line {line} is not CSV: its quotes do not pair up, or a field has more than "
+            f"{path} line {line} is not CSV: it has an unpaired quote, or a field of more than "
             f"{csv.field_size_limit():,} characters."
         ) from error
 
@@ -170,11 +171,13 @@ def check_names(names: Mapping[str, str], tokens: Collection[str], source: str) 
     nameless = sum(token not in names for token in tokens)
     if nameless == len(tokens) and nameless:
         raise InputError(
-            f"{source} names none of the {nameless:,} items, such as '{next(iter(tokens))}'; the names should belong "
-            f"to items as the training's files spell them."
+            f"{source} has a name for none of the {nameless:,} items, such as '{next(iter(tokens))}'; its items should "
+            f"be spelled as in the training data."
         )
     if nameless:
-        getLogger().warning(f"{source}: {counted(nameless, 'item')} of {len(tokens):,} without a name, shown by token.")
+        getLogger().warning(
+            f"{source}: {counted(nameless, 'item')} of {len(tokens):,} without a name; they are shown by token."
+        )
 
 
 # -------------------------------------------------------------------- pretrained vectors
@@ -184,40 +187,39 @@ def read_item_vectors(config: Any, tokens: np.ndarray) -> np.ndarray:
     """The pretrained vectors of the items of a data set.
 
     Args:
-        config: with `preload_weight`: {name of the column of item ids: name of the column of vectors}. Both are columns
-            of one file `NAME.<suffix>`, whose suffix is one of `additional_feat_suffix`, or `item`.
+        config: `preload_weight` is {name of the column of item ids: name of the column of vectors}, both in one file
+            `NAME.<suffix>`, with a suffix from `additional_feat_suffix`, or `item`.
         tokens: of the items by id; the first is the padding. [V]
 
     Returns:
         float64 [V, D]; zeros for items without a vector.
 
     Raises:
-        InputError: the key or the file cannot be used; the message names the key, or file and line.
+        InputError: the key or the file is invalid; the message names the key, or file and line.
     """
-    column, values, path = _vector_file(config)
-    table = _read(config, path, [column, values])
-    _refuse_line(table, table.frame[column].isna(), f"no {column}; every line should have one")
-    _refuse_line(table, table.frame[column].duplicated(), f"a second vector of an item; {column} should appear once")
-    sizes = table.frame[values].map(len)
+    id_column, vector_column, path = _vector_file(config)
+    table = _read(config, path, [id_column, vector_column])
+    _refuse_line(table, table.frame[id_column].isna(), f"no {id_column}; every line should have one")
+    _refuse_line(table, table.frame[id_column].duplicated(), "the item has a vector in an earlier line; remove one")
+    sizes = table.frame[vector_column].map(len)
     size = int(sizes.iloc[0])
-    _refuse_line(table, sizes == 0, f"{values} is empty; every line should have a vector")
-    _refuse_line(table, sizes != size, f"{values} has another number of values than the {size} of the first line")
+    _refuse_line(table, sizes == 0, f"{vector_column} is empty; every line should have a vector")
+    _refuse_line(table, sizes != size, f"{vector_column} has another length than the first vector, {size}")
 
     id_of_token = {str(token): number for number, token in enumerate(tokens) if number}
-    ids = table.frame[column].map(id_of_token)
+    ids = table.frame[id_column].map(id_of_token)
     in_data = ids.notna().to_numpy()
     if not in_data.any():
         example = next(iter(id_of_token), None)
         raise InputError(
-            f"{path}: none of its {len(ids):,} vectors is of an item of the data set; {column} should hold tokens of "
-            f"{config['ITEM_ID_FIELD']} such as '{example}', and holds '{table.frame[column].iloc[0]}'."
+            f"{path}: none of its {len(ids):,} vectors belongs to an item of the data set; {id_column} should contain "
+            f"tokens of {config['ITEM_ID_FIELD']} such as '{example}', but contains '{table.frame[id_column].iloc[0]}'."
         )
     vectors = np.zeros((len(tokens), size))
-    vectors[ids[in_data].astype(np.int64)] = np.stack(table.frame[values][in_data].to_list())
+    vectors[ids[in_data].astype(np.int64)] = np.stack(table.frame[vector_column][in_data].to_list())
     getLogger().info(
         f"preload_weight: {vectors.any(axis=1).sum():,} of {len(id_of_token):,} items have a vector in {path}; the "
-        f"others keep their random initialisation. {counted((~in_data).sum(), 'vector')} of no item of the data set "
-        f"left out."
+        f"others keep their random initialisation. {counted((~in_data).sum(), 'vector')} of unknown items ignored."
     )
     return vectors
 
@@ -236,12 +238,12 @@ def holds_vectors(config: Any, path: str) -> bool:
 def _vector_file(config: Any) -> tuple[str, str, str]:
     """The column of ids, the column of vectors and the path of their file."""
     if len(columns := vector_columns(config)) != 1:
-        raise InputError(f"preload_weight is {columns}; it should name one column of item ids and one of vectors.")
+        raise InputError(f"preload_weight is {columns}; it should have one column of item ids and one of vectors.")
     ((column, values),) = columns.items()
     if column != config["ITEM_ID_FIELD"] and column not in (config["alias_of_item_id"] or ()):
         raise InputError(
-            f"preload_weight names '{column}', which alias_of_item_id does not; add it there, for its tokens are those "
-            f"of items."
+            f"preload_weight names '{column}', which is missing in alias_of_item_id; add it there, because it contains "
+            f"items."
         )
     suffixes = [*(config["additional_feat_suffix"] or ()), "item"]
     paths = [os.path.join(config["data_path"], f"{config['dataset']}.{suffix}") for suffix in suffixes]

@@ -1,4 +1,4 @@
-"""Tables that know where each row comes from, and one strict reader of separated text for `.inter` and `.csv`."""
+"""Tables that know the source of each row, and a strict reader of separated text for atomic files and CSV."""
 
 import csv
 import io
@@ -13,18 +13,18 @@ import pandas as pd
 
 from recbole_ext.errors import InputError
 
-NO_NUMBER = ["", "nan", "NaN", "NA", "N/A", "null", "NULL", "None"]  # how programs write a missing number
+MISSING_NUMBER = ["", "nan", "NaN", "NA", "N/A", "null", "NULL", "None"]
 LONGEST_VALUE = 100  # characters of a value in a message
 
 
 @dataclass
 class Table:
-    """Rows, and the place that each of them has in its source.
+    """Rows and their positions in the source.
 
     Attributes:
-        path: the file, or another name of the source: `histories` of a DataFrame.
-        frame: the rows; the index numbers them from 0 as the source has them.
-        unread: names of the columns of the source that `frame` lacks.
+        path: the file, or the name of another source, such as `histories` for a DataFrame.
+        frame: the rows; the index holds their positions in the source, from 0.
+        unread: names of the source's columns that are not in `frame`.
     """
 
     path: str
@@ -32,50 +32,50 @@ class Table:
     unread: tuple[str, ...] = ()
 
     def take(self, rows: np.ndarray) -> "Table":
-        """Some rows, by position or as a mask; each keeps its place."""
+        """Select rows by position or by mask."""
         return replace(self, frame=self.frame.iloc[rows])
 
-    def place(self, row: int) -> str:
-        """Where a row stands, for a message."""
+    def location(self, row: int) -> str:
+        """The source and number of a row, for a message."""
         return f"{self.path} row {self.frame.index[row]} (counted from 0)" if self.path else ""
 
-    def refuse(self, wrong: np.ndarray | pd.Series, name: str, wanted: str) -> None:
-        """Raise `InputError` for the first row where `wrong`, bool [rows], is true, if there is one.
+    def refuse(self, wrong: np.ndarray | pd.Series, name: str, reason: str) -> None:
+        """Raise `InputError` for the first row where `wrong`, bool [rows], is true.
 
         Args:
             name: the column whose value is wrong.
-            wanted: the end of the sentence, after the value.
+            reason: the end of the sentence, after the value.
         """
         rows = np.flatnonzero(wrong)
         if len(rows):
             more = f" (and {len(rows) - 1:,} more)" if len(rows) > 1 else ""
-            place = f"{self.place(rows[0])}{more}: " if self.path else ""
-            raise InputError(f"{place}{name} is {_shown(self.frame[name].iloc[rows[0]])}; {wanted}.")
+            location = f"{self.location(rows[0])}{more}: " if self.path else ""
+            raise InputError(f"{location}{name} is {_shown(self.frame[name].iloc[rows[0]])}; {reason}.")
 
 
 @dataclass
 class TextTable(Table):
-    """A table from a text file, whose places are lines.
+    """A table from a text file.
 
     Attributes:
         encoding: of the file.
-        header: whether a header stands before the rows.
+        header: whether the file has a header.
     """
 
     encoding: str = "utf-8"
     header: bool = True
 
     def line(self, row: int) -> int:
-        """Number in the file of the line of a row, from 1; header and blank lines count."""
+        """Line number of a row, from 1; header and blank lines count."""
         numbers = (number for number, _ in lines(read_text(self.path, self.encoding)))
         return next(islice(numbers, int(self.frame.index[row]) + self.header, None))
 
-    def place(self, row: int) -> str:
+    def location(self, row: int) -> str:
         return f"{self.path} line {self.line(row)}"
 
 
 def values_table(values: Iterable[Any] | Table, name: str, source: str) -> Table:
-    """A table with one column, from values that a caller gives; a table stays as it is.
+    """A table with one column of values; a table is returned unchanged.
 
     Args:
         values: a list or another iterable of values.
@@ -83,12 +83,12 @@ def values_table(values: Iterable[Any] | Table, name: str, source: str) -> Table
         source: the name of the argument, for messages.
 
     Raises:
-        InputError: `values` is one text, or no list.
+        InputError: `values` is a single value instead of a list.
     """
     if isinstance(values, Table):
         return values
     single = isinstance(values, (str, bytes, pd.DataFrame)) or not isinstance(values, Iterable)
-    if single or getattr(values, "ndim", 1) == 0:  # an array without a dimension is one value
+    if single or getattr(values, "ndim", 1) == 0:  # an array without dimensions is a single value
         shown = f"a {type(values).__name__}" if isinstance(values, pd.DataFrame) else repr(values)
         raise InputError(f"{source} is {shown}; it should be a list of {name}.")
     column = values.reset_index(drop=True) if isinstance(values, pd.Series) else pd.Series(list(values), dtype=object)
@@ -101,7 +101,7 @@ def _shown(value: Any) -> str:
     else:
         text = "" if np.ndim(value) == 0 and pd.isna(value) else str(value)
     text = " ".join(text.splitlines())
-    text = text if text.isprintable() else repr(text)[1:-1]  # a control character would not show
+    text = text if text.isprintable() else repr(text)[1:-1]  # makes control characters visible
     return f"'{text[:LONGEST_VALUE]}{'..' * (len(text) > LONGEST_VALUE)}'" if text else "empty"
 
 
@@ -109,7 +109,7 @@ def _shown(value: Any) -> str:
 
 
 def read_text(path: str, encoding: str, remedy: str = "set encoding to that of the file") -> bytes:
-    """A text file in UTF-8, lines ended by `\\n`, without a byte order mark.
+    """The content of a text file as UTF-8, with lines that end in `\\n`, without a byte order mark.
 
     Args:
         path: the file.
@@ -128,11 +128,11 @@ def read_text(path: str, encoding: str, remedy: str = "set encoding to that of t
         line = _line_of(data[: error.start].decode(encoding, "replace"))
         raise InputError(f"{path} line {line} is not {encoding} text; {remedy}.") from error
     except (LookupError, UnicodeError, ValueError) as error:
-        raise InputError(f"encoding is {encoding!r}, which does not read {path}; use utf-8, say.") from error
+        raise InputError(f"encoding is {encoding!r}, which cannot decode {path}; try utf-8.") from error
     text = text.removeprefix("\ufeff")
     if "\0" in text:
         line = _line_of(text[: text.index("\0")])
-        raise InputError(f"{path} line {line} holds a NUL character; {remedy}.")
+        raise InputError(f"{path} line {line} has a NUL character; {remedy}.")
     return _unix_lines(text.encode())
 
 
@@ -141,41 +141,41 @@ def _unix_lines(data: bytes) -> bytes:
 
 
 def _line_of(before: str) -> int:
-    """The line behind some text, as an editor counts: a line ends with CR LF, LF or CR."""
+    """The line number at the end of a text; a line ends with CR LF, LF or CR."""
     return _unix_lines(before.encode("utf-8", "replace")).count(b"\n") + 1
 
 
 def lines(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Number and content of the lines that are not blank, the header's included."""
+    """Number and content of the lines that are not blank, including the header."""
     return ((number, line) for number, line in enumerate(io.BytesIO(data), 1) if line.strip(b" \n"))
 
 
 # -------------------------------------------------------------------- rows of fields
 
 
-def refuse_repeated(names: Iterable[Any], place: str) -> None:
-    """Refuse a header in which a name appears twice; names may be empty, as of an index or behind a last comma."""
+def refuse_repeated(names: Iterable[Any], source: str) -> None:
+    """Refuse a header with a repeated name. Empty names are allowed: of an index, or after a final comma."""
     named = pd.Index([name for name in names if name != ""], dtype=object)
     if not named.is_unique:
-        raise InputError(f"{place}: column '{named[named.duplicated()][0]}' appears twice; give it once.")
+        raise InputError(f"{source}: column '{named[named.duplicated()][0]}' appears twice; remove one.")
 
 
 def quoting(path: str, data: bytes, separator: bytes, width: int, strict: bool) -> int:
-    """Check that every line is a row of `width` fields, and find out what quotes are.
+    """Check that every line is a row of `width` fields, and determine the meaning of quotes.
 
     Args:
         path: the file, for the message.
         data: its text, from `read_text`.
         separator: one byte between fields.
         width: number of fields of the header.
-        strict: quotes must be those of CSV, around a field on one line. Otherwise they are if the whole file agrees
-            with that, and characters as any other if it does not.
+        strict: quotes must enclose a field on one line, as in CSV. Otherwise they have this meaning only if the
+            complete file is valid with it, and are ordinary characters if not.
 
     Returns:
-        a constant of `csv` for the parser.
+        `csv.QUOTE_MINIMAL` or `csv.QUOTE_NONE`.
 
     Raises:
-        InputError: a line has more fields or fewer, or its quotes are wrong.
+        InputError: a line has more or fewer fields, or invalid quotes.
     """
     if b'"' in data:
         invalid = _first_invalid_row(data, separator, width, strict)
@@ -183,32 +183,35 @@ def quoting(path: str, data: bytes, separator: bytes, width: int, strict: bool) 
             return csv.QUOTE_MINIMAL
         if strict:
             raise InputError(f"{path} line {invalid[0]} {invalid[1]}.")
-    if {line.count(separator) for line in io.BytesIO(data)} != {width - 1}:  # blank lines, or worse
+    if {line.count(separator) for line in io.BytesIO(data)} != {width - 1}:  # blank lines, or errors
         for number, line in lines(data):
             fields = line.count(separator) + 1
             if fields != width:
-                raise InputError(f"{path} line {number} {_of_fields(fields, width)}.")
+                raise InputError(f"{path} line {number} {_field_count(fields, width)}.")
     return csv.QUOTE_NONE
 
 
-def _of_fields(fields: int, width: int) -> str:
+def _field_count(fields: int, width: int) -> str:
     return f"has {fields} field{'s' * (fields != 1)}; the header has {width}"
 
 
 def _first_invalid_row(data: bytes, separator: bytes, width: int, strict: bool) -> tuple[int, str] | None:
-    """The first line that is not a row of `width` fields by CSV's rules, and what is wrong with it."""
+    """The first line that is not a CSV row of `width` fields, and the reason."""
     rows = csv.reader((line.decode() for _, line in lines(data)), delimiter=separator.decode(), strict=strict)
     for count, (number, _) in enumerate(lines(data), 1):
         try:
             row = next(rows)
-            one_line = rows.line_num == count  # an unpaired quote swallows line ends
-        except csv.Error:  # strict, or it swallowed so many that the field is too long
+            one_line = rows.line_num == count  # an unpaired quote makes a field continue on the next line
+        except csv.Error:  # with `strict`, or if the field is too long
             one_line = False
         if not one_line:
             limit = csv.field_size_limit()
-            return number, f"has a wrong quote; quotes enclose a field of one line, of at most {limit:,} characters"
+            return (
+                number,
+                f"has a wrong quote; quotes should enclose a field on one line, of at most {limit:,} characters",
+            )
         if len(row) != width:
-            return number, _of_fields(len(row), width)
+            return number, _field_count(len(row), width)
     if _ends_inside_quotes(data, separator):
         return number, "has a quote that is not closed"
     return None
@@ -225,45 +228,45 @@ def _ends_inside_quotes(data: bytes, separator: bytes) -> bool:
 
 
 def parse(data: bytes, separator: bytes, quotes: int, header: list[str], dtypes: Mapping[str, type]) -> pd.DataFrame:
-    """Some columns of separated text, for a file that `quoting` has passed.
+    """Parse some columns of separated text that `quoting` has checked.
 
     Args:
         data, separator: as for `quoting`.
-        quotes: what it returned.
+        quotes: the result of `quoting`.
         header: names of all columns, in file order.
-        dtypes: the columns to read: `np.float64`, or `object` for text. Empty text is NaN, as is a missing number.
+        dtypes: of the columns to read: `np.float64`, or `object` for text. Empty text and missing numbers become NaN.
 
     Raises:
-        ValueError: a number is something else.
+        ValueError: a value is not a number.
     """
-    if not data.partition(b"\n")[2].strip():  # pandas mixes up names and places of a header alone
+    if not data.partition(b"\n")[2].strip():  # pandas fails on a header only
         return pd.DataFrame({name: pd.Series(dtype=dtype) for name, dtype in dtypes.items()})
-    place = {name: header.index(name) for name in dtypes}
+    index = {name: header.index(name) for name in dtypes}
     names = list(range(len(header)))
     frame = pd.read_csv(
-        io.BytesIO(data), sep=separator.decode(), header=0, names=names, usecols=list(place.values()),
-        dtype={place[name]: dtype for name, dtype in dtypes.items()}, quoting=quotes, engine="c",
+        io.BytesIO(data), sep=separator.decode(), header=0, names=names, usecols=list(index.values()),
+        dtype={index[name]: dtype for name, dtype in dtypes.items()}, quoting=quotes, engine="c",
         float_precision="round_trip", keep_default_na=False,
-        # a token may well be called NA or None: only an empty one is missing
-        na_values={place[name]: NO_NUMBER if dtype is np.float64 else [""] for name, dtype in dtypes.items()},
+        # tokens may be called NA or None: only empty text is missing
+        na_values={index[name]: MISSING_NUMBER if dtype is np.float64 else [""] for name, dtype in dtypes.items()},
     )  # fmt: skip
-    return frame[list(place.values())].set_axis(list(place), axis=1)
+    return frame[list(index.values())].set_axis(list(index), axis=1)
 
 
-def read_csv(path: str, encoding: str, wanted: Iterable[str], remedy: str) -> TextTable:
-    """Read some columns of a CSV file as text, as strictly as an atomic file.
+def read_csv(path: str, encoding: str, columns: Iterable[str], remedy: str) -> TextTable:
+    """Read some columns of a CSV file as text.
 
-    The first line names the columns. A byte order mark, any line ends and blank lines are fine; so are quotes around a
-    field, but not around a line end.
+    The first line names the columns. The file may have a byte order mark, any line ends, blank lines, and quotes around
+    fields, but no line ends inside quotes.
 
     Args:
         path: the file.
         encoding: of the file.
-        wanted: columns to read, as far as the file has them.
+        columns: to read; columns that the file does not have are ignored.
         remedy: what to do about a file in another encoding, for the message.
 
     Raises:
-        InputError: the file is no table of text. The message names the file and the line.
+        InputError: the file is not a valid table of text. The message names the file and the line.
     """
     data = read_text(path, encoding, remedy)
     if not data.strip():
@@ -274,6 +277,6 @@ def read_csv(path: str, encoding: str, wanted: Iterable[str], remedy: str) -> Te
     header = next(csv.reader([first]))
     quotes = quoting(path, data, b",", len(header), strict=True)
     refuse_repeated(header, f"{path} line 1")
-    read = [name for name in header if name and name in set(wanted)]
-    frame = parse(data, b",", quotes, header, dict.fromkeys(read, object))
-    return TextTable(path, frame, tuple(name for name in header if name not in read), encoding)
+    loaded = [name for name in header if name and name in set(columns)]
+    frame = parse(data, b",", quotes, header, dict.fromkeys(loaded, object))
+    return TextTable(path, frame, tuple(name for name in header if name not in loaded), encoding)

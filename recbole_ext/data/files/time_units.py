@@ -1,4 +1,4 @@
-"""Units of time, and the sentence for a wrong one."""
+"""Units of time, dates, and checks that find a wrong unit."""
 
 from datetime import datetime, timezone
 from logging import getLogger
@@ -9,24 +9,24 @@ import pandas as pd
 
 from recbole_ext.errors import InputError
 
-# Seconds in one unit. Times are read as float64, which tells nanoseconds since 1970 apart in steps of 256.
+# Seconds in one unit. Times are float64, whose resolution for nanoseconds since 1970 is 256 ns.
 SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "D": 86400.0}
 LONGEST_YEARS, FIRST_YEAR, LATEST_YEAR = 200, 1500, 2500
-YEAR = 365.25 * 86400  # in seconds
+YEAR = 365.25 * 86400  # seconds
 
 
 def seconds_per_unit(time_unit: str) -> float:
-    """Seconds in one unit of the file's time column; `InputError` if the unit is none of `SECONDS`."""
+    """Seconds in one unit of time; `InputError` for an unknown unit."""
     if time_unit not in SECONDS:
         raise InputError(f"time_unit is '{time_unit}'; it should be one of {', '.join(SECONDS)}.")
     return SECONDS[time_unit]
 
 
 def in_unit(time: str | float, time_unit: str) -> float:
-    """A date, or a number that is one already, as a number in a unit since 1970.
+    """Convert a date to a number in a unit since 1970; numbers are returned unchanged.
 
     Args:
-        time: a number in the unit, or an ISO 8601 text; UTC unless it names an offset.
+        time: a number in the unit, or a date in ISO 8601, in UTC unless it has an offset.
         time_unit: one of `SECONDS`.
     """
     if not isinstance(time, str):
@@ -37,23 +37,23 @@ def in_unit(time: str | float, time_unit: str) -> float:
 
 
 def text_of_time(time: float, time_unit: str) -> str:
-    """The date and time in UTC, to the second, of a number in a unit since 1970."""
+    """Convert a number in a unit since 1970 to a date and time in UTC, without fractions of seconds."""
     return f"{datetime.fromtimestamp(time * SECONDS[time_unit], timezone.utc):%Y-%m-%d %H:%M:%S}"
 
 
 def year_of(time: Any) -> Any:
-    """The year, with its fraction, of seconds since 1970; numbers or arrays of them."""
+    """Convert seconds since 1970, a number or an array, to years with fractions."""
     return 1970 + time / YEAR
 
 
 def mistyped(years: np.ndarray, expected: float | None = None) -> np.ndarray:
-    """Which of some years are centuries from the others or from now, bool [N]: values to correct.
+    """Whether each year is centuries from the others or from now, and so probably a typing error. bool [N]
 
-    None where more than half of them are: then the unit is wrong, which `check_span` says.
+    If more than half of the years are, all results are False: then the unit is wrong, which `check_span` reports.
 
     Args:
-        years: of the events, with their fractions. [N]
-        expected: a year of the others, where one is known; by default their median.
+        years: of the events, with fractions. [N]
+        expected: a typical year; by default the median of the plausible ones.
     """
     plausible = (years >= FIRST_YEAR) & (years <= LATEST_YEAR)
     if not plausible.any():
@@ -64,16 +64,16 @@ def mistyped(years: np.ndarray, expected: float | None = None) -> np.ndarray:
 
 
 def check_span(first: float, last: float, time_unit: str, field: str, source: str = "") -> None:
-    """Refuse a span of centuries and times far from now, which a wrong unit gives: milliseconds read as seconds.
+    """Refuse a span of centuries and times far from now, which a wrong unit causes, e.g. milliseconds read as seconds.
 
     Args:
         first, last: times of the first and the last event, in seconds since 1970.
-        time_unit: in which the column was read.
+        time_unit: of the column.
         field: name of the time column.
-        source: of the column, a file for example.
+        source: of the column, e.g. a file.
 
     Raises:
-        InputError: names `time_unit`.
+        InputError: the message names `time_unit`.
     """
     earliest, latest = year_of(first), year_of(last)
     if latest - earliest > LONGEST_YEARS or earliest < FIRST_YEAR or latest > LATEST_YEAR:
@@ -85,11 +85,11 @@ def check_span(first: float, last: float, time_unit: str, field: str, source: st
 
 
 def report_period(first: float, last: float, time_unit: str, field: str) -> None:
-    """Log the dates of seconds since 1970, which show a wrong unit; warn of what seconds give in a smaller unit."""
+    """Log the dates of the data; warn if seconds were probably read in a smaller unit."""
     begin, end = (datetime.fromtimestamp(time, timezone.utc).date() for time in (first, last))
     getLogger().info(f"Data: {field} from {begin} to {end} (time_unit: {time_unit})")
     if SECONDS[time_unit] < 1 and first > 0 and last < YEAR:
         getLogger().warning(
-            f"column '{field}' lies in 1970, from {begin} to {end}, when read with time_unit: {time_unit}; if the file "
-            f"has seconds, set time_unit to s."
+            f"column '{field}' is in 1970, from {begin} to {end}, when read with time_unit: {time_unit}; if the file "
+            f"contains seconds, set time_unit to s."
         )

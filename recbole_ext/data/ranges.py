@@ -1,0 +1,90 @@
+"""Which events of a sorted log are the history and the target of each example.
+
+N events in the log, n examples.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """Example e has the history `log[start[e]:end[e]]` and predicts event `target[e]` of the log of targets.
+
+    All three are int64 arrays of shape [n].
+    """
+
+    start: np.ndarray
+    end: np.ndarray
+    target: np.ndarray
+
+    def __getitem__(self, index) -> Ranges:
+        return Ranges(self.start[index], self.end[index], self.target[index])
+
+    def __len__(self) -> int:
+        return len(self.target)
+
+
+def starts_run(values: np.ndarray) -> np.ndarray:
+    """Whether each value differs from the previous one, bool [N]; True for the first."""
+    return np.concatenate([[True], values[1:] != values[:-1]])[: len(values)]
+
+
+def user_starts(users: np.ndarray) -> np.ndarray:
+    """For each event, the row of its user's first event, [N]; events of a user are adjacent."""
+    starts = np.flatnonzero(starts_run(users))
+    return np.repeat(starts, np.diff(starts, append=len(users)))
+
+
+def prefixes(users: np.ndarray, max_length: int, min_history: int = 1) -> Ranges:
+    """Every event with at least `min_history` earlier events of its user is a target.
+
+    Its history is the latest `max_length` of these earlier events.
+    """
+    user_start = user_starts(users)
+    target = np.flatnonzero(np.arange(len(users)) >= user_start + min_history)
+    return Ranges(np.maximum(user_start[target], target - max_length), target, target)
+
+
+def filtered_prefixes(
+    users: np.ndarray, times: np.ndarray, history_rows: np.ndarray, max_length: int, min_history: int
+) -> Ranges:
+    """Every event is a target; its history is the latest `max_length` history events of its user that are earlier.
+
+    Args:
+        users, times: of the log of targets, sorted by user and time. [N]
+        history_rows: rows of the log that histories may contain, ascending. `start` and `end` of the result are
+            positions in this array.
+        max_length: length of the longest history.
+        min_history: events with a shorter history are not targets.
+    """
+    # events of one user at the same time have the same number here, so that none is in the history of another
+    moment = np.cumsum(starts_run(users) | starts_run(times))
+    start = np.searchsorted(users[history_rows], users, side="left")
+    end = np.searchsorted(moment[history_rows], moment, side="left")
+    target = np.flatnonzero(end - start >= min_history)
+    start, end = start[target], end[target]
+    return Ranges(np.maximum(start, end - max_length), end, target)
+
+
+def windows(users: np.ndarray, targets: np.ndarray, width: int, step: int) -> Ranges:
+    """Windows of `width` events that end at each user's last training event and every `step` events before it.
+
+    All windows are full, except the only window of a user with fewer events. The last event of a window is its target,
+    the others are its history.
+
+    Args:
+        users: of the log, sorted. [N]
+        targets: rows of the training targets in any order; for each user all events from the second to the last.
+        width: events in a full window, 2 or more.
+        step: events from one window's end to the next's, 1 or more.
+    """
+    user_start, rows = user_starts(users), np.sort(targets)
+    last = rows[starts_run(users[rows][::-1])[::-1]]  # of each user
+    count = np.maximum(last - user_start[last] + 1 - width, 0) // step + 1
+    index_in_user = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
+    target = np.repeat(last, count) - index_in_user * step
+    return Ranges(np.maximum(user_start[target], target - width + 1), target, target)
