@@ -40,7 +40,7 @@ def test_click_models_are_trained_loaded_and_resumed(no_waiting, data_path, mode
         ("FM", {**IDS, "train_neg_sample_args": {"distribution": "uniform"}}, "which draws items; set it to None"),
         ("FM", {**IDS, "eval_args": {"split": {"LS": "valid_and_test"}, "mode": "labeled"}}, "set it to RS"),
         ("FM", {**IDS, "rm_dup_inter": "first"}, "rm_dup_inter is 'first', which needs users and items"),
-        ("FM", {**IDS, "user_inter_num_interval": "[3,inf)"}, "user_inter_num_interval is '.3,inf.', which needs users"),
+        ("FM", {**IDS, "user_inter_num_interval": "[3,inf)"}, "user_inter_num_interval is '.3,inf.', which needs"),
         ("FM", {**IDS, "load_col": {"inter": ["label"]}}, "leaves FM no column to learn from; add feature columns"),
         ("FM", {**IDS, "metrics": ["GAUC"], "valid_metric": "GAUC"}, "GAUC, which is measured for each user"),
     ],
