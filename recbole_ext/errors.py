@@ -6,8 +6,8 @@ import traceback
 from collections.abc import Iterator
 from types import TracebackType
 
-# words of torch's RuntimeErrors
-LACK_OF_MEMORY = ("out of memory", "allocate memory", "Storage size calculation overflowed")
+# in the messages of torch's RuntimeErrors
+OUT_OF_MEMORY = ("out of memory", "allocate memory", "Storage size calculation overflowed")
 
 
 class InputError(ValueError):
@@ -17,7 +17,7 @@ class InputError(ValueError):
     line prints it without a traceback and exits with status 2.
 
     Args:
-        message: the sentence. Line breaks in it, e.g. from a value, become blanks.
+        message: the sentence. Line breaks, e.g. in a value, become blanks.
     """
 
     def __init__(self, message: str):
@@ -30,18 +30,18 @@ class SearchError(RuntimeError):
 
 def is_lack_of_memory(error: BaseException) -> bool:
     """Whether Python or torch could not allocate memory."""
-    return isinstance(error, MemoryError) or any(words in str(error) for words in LACK_OF_MEMORY)
+    return isinstance(error, MemoryError) or any(words in str(error) for words in OUT_OF_MEMORY)
 
 
 @contextlib.contextmanager
 def recbole_errors_as_input_error(subject: str) -> Iterator[None]:
-    """Turn errors that RecBole's code raises into an `InputError`; other errors pass unchanged.
+    """Turn errors in RecBole's code into an `InputError`.
 
-    RecBole also calls code of this package. An error in that code is a bug and keeps its traceback, as do lack of
-    memory and errors of files.
+    Other errors keep their type and traceback: those in code of this package that RecBole calls (they are bugs), those
+    of files, and lack of memory.
 
     Args:
-        subject: the input of RecBole, for the message, e.g. "these keys".
+        subject: the input that RecBole gets, for the message, e.g. "these keys".
 
     Raises:
         InputError: RecBole refused the subject, or failed on it; the message says which.
@@ -51,30 +51,30 @@ def recbole_errors_as_input_error(subject: str) -> Iterator[None]:
     except (InputError, SearchError, OSError):
         raise
     except Exception as error:
-        place = _innermost(error.__traceback__)
-        if place is None or is_lack_of_memory(error):
+        origin = _origin(error.__traceback__)
+        if origin is None or is_lack_of_memory(error):
             raise
         reason = " ".join(str(error).split()).rstrip(".")
         if isinstance(error, ModuleNotFoundError):
-            said = f"RecBole needs the package '{error.name}' for {subject}, which is not installed"
-        elif _raises(place):
-            said = f"RecBole refuses {subject}: {reason}"
+            message = f"RecBole needs the package '{error.name}' for {subject}, which is not installed"
+        elif _raises(origin):
+            message = f"RecBole refuses {subject}: {reason}"
         else:
-            frame = traceback.extract_tb(place, 1)[0]
-            module = place.tb_frame.f_globals["__name__"]
-            said = f"RecBole fails on {subject}, in {frame.name} of {module} ({type(error).__name__}: {reason})"
-        raise InputError(f"{said}.") from error
+            frame = traceback.extract_tb(origin, 1)[0]
+            module = origin.tb_frame.f_globals["__name__"]
+            message = f"RecBole fails on {subject}, in {frame.name} of {module} ({type(error).__name__}: {reason})"
+        raise InputError(f"{message}.") from error
 
 
-def _innermost(trace: TracebackType | None) -> TracebackType | None:
-    """The frame of RecBole in which an error began; None if it began in code of this package."""
-    found = None
+def _origin(trace: TracebackType | None) -> TracebackType | None:
+    """The frame of RecBole in which an error started; None if it started in code of this package."""
+    origin = None
     while trace is not None:
         package = trace.tb_frame.f_globals.get("__name__", "").partition(".")[0]
         if package in ("recbole", "recbole_ext"):
-            found = trace if package == "recbole" else None
+            origin = trace if package == "recbole" else None
         trace = trace.tb_next
-    return found
+    return origin
 
 
 def _raises(trace: TracebackType) -> bool:

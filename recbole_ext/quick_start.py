@@ -47,26 +47,26 @@ def run_recbole(
     resume: str | os.PathLike | None = None,
     per_user: str | os.PathLike | None = None,
 ) -> dict[str, Any]:
-    """Train a model, choose its best epoch on the validation data, and evaluate that on the test data.
+    """Train a model, choose the best epoch on the validation data, and evaluate it on the test data.
 
     Args:
-        model: name or class of one of our models or RecBole's.
+        model: name or class of a model of this package or of RecBole, or your own class.
         dataset: name of the data set.
         config_file_list: YAML files with keys of RecBole and of the model.
-        config_dict: the same as a dictionary.
-        saved: whether to keep the best epoch in a checkpoint and test that; otherwise the last epoch is tested.
-        queue: receives the result too, if given.
+        config_dict: keys as a dictionary.
+        saved: whether to save the best epoch in a checkpoint and test it; otherwise the last epoch is tested.
+        queue: if not `None`, the result is also put into it.
         argv: command-line arguments; `None` reads those of the running program, `[]` none.
-        resume: a checkpoint to resume exactly where that run ended, and to overwrite. Its stored keys hold
-            unless `config_dict` or `argv` change them, e.g. `{"epochs": 20}`; model and data set are its own.
+        resume: a checkpoint whose run continues exactly where it ended; the checkpoint is overwritten. Its stored keys
+            apply unless `config_dict` or `argv` change them, e.g. `{"epochs": 20}`.
+        per_user: a file for the test metrics of each user.
 
     Returns:
         RecBole's result: `best_valid_score`, `valid_score_bigger`, `best_valid_result`, `test_result`; and
-        `checkpoint`, the path of the checkpoint or `None`, `per_user`, the path of that file or `None`, and `config`,
-        what was run.
+        `checkpoint` and `per_user`, the paths of these files or `None`, and `config`, the keys of the run.
 
     Raises:
-        InputError: the request cannot be carried out as it stands.
+        InputError: an argument, a key, a file or the data is wrong.
     """
     files = config_file_list if isinstance(config_file_list, (list, tuple)) else ()
     check_outputs({"per_user": per_user}, {"resume": resume, **{f"config file {file}": file for file in files}})
@@ -100,7 +100,7 @@ def run_recbole(
     trainer = get_trainer(config)(config, network)
     if resume is not None:
         trainer.resume_checkpoint(resume)
-    logger.info(_course(config, bool(valid_data)))
+    logger.info(_training_length(config, bool(valid_data)))
     score, valid_result = trainer.fit(train_data, valid_data, saved=saved, show_progress=config["show_progress"])
     users = None
     if per_user_path is None:
@@ -130,21 +130,21 @@ def run_recbole(
     return result
 
 
-def _course(config: Config, validates: bool) -> str:
-    """How long training goes on, for the log."""
-    if not validates or not config["eval_step"]:
-        return f"Training: {config['epochs']} epochs without validation; the last one is tested"
+def _training_length(config: Config, has_validation: bool) -> str:
+    """How long training will take, for the log."""
+    if not has_validation or not config["eval_step"]:
+        return f"Training: {config['epochs']} epochs without validation; the last epoch is tested"
     return (
-        f"Training: at most {config['epochs']} epochs; ends after {config['stopping_step']} evaluations in a row "
+        f"Training: at most {config['epochs']} epochs; stops after {config['stopping_step']} evaluations in a row "
         f"without a better {config['valid_metric']}"
     )
 
 
 def _config_to_resume(resume, model, dataset, files, config_dict, argv, saved) -> Config:
-    """The configuration of a run that ended, with what may change about it."""
+    """The stored configuration of a run, with the user's changes."""
     if files or not saved:
-        what = "config_files" if files else "saved=False"
-        raise InputError(f"{what} does not go with resume: the run goes on with its own keys and its own checkpoint.")
+        argument = "config_files" if files else "saved=False"
+        raise InputError(f"{argument} cannot be used with resume, which uses the stored keys and the same checkpoint.")
     latest = checkpoint_file.find_resume_state(resume)
     best, checkpoint = latest.best_file, latest.checkpoint
     model_class = resolve_class(checkpoint, model if isinstance(model, type) else None, latest.path)
@@ -172,16 +172,16 @@ def load_data_and_model(
 
     Args:
         path: a checkpoint of this package.
-        device: where the model goes; `None` means the device the configuration gives on this machine.
-        model: the class, for a model that is neither ours nor RecBole's.
-        config_dict: keys to change, e.g. `{"data_path": ...}` where the data has moved.
+        device: device of the model; `None` means the one that the configuration selects on this machine.
+        model: the class, for a model that is not part of this package or RecBole.
+        config_dict: keys to change, e.g. `{"data_path": ...}` if the data has moved.
 
     Returns:
         config, model, data set, training, validation and test loader, as RecBole's function of this name. The model
-        is in evaluation (`model.eval()`): dropout is off. A trainer's `fit` turns it on again.
+        is in evaluation mode, without dropout; a trainer's `fit` returns to training mode.
 
     Raises:
-        InputError: the checkpoint cannot be read, or the data is missing or has other users or items than it had.
+        InputError: the checkpoint cannot be read, or the data is missing or has other users or items.
     """
     checkpoint = checkpoint_file.load(path)
     network_class = resolve_class(checkpoint, model, path)
@@ -202,10 +202,10 @@ def load_data_and_model(
 
 
 def _start_log(config) -> None:
-    """RecBole's log, in a file of its own for every run; a program that has set up logging keeps its own way."""
+    """Start RecBole's log in a new file, unless the running program has set up logging itself."""
     root = getLogger()
     for handler in [handler for handler in root.handlers if getattr(handler, "of_recbole_ext", False)]:
-        root.removeHandler(handler)  # of the run before: RecBole's set-up does nothing when there are handlers
+        root.removeHandler(handler)  # from the previous run; RecBole sets up logging only without handlers
         handler.close()
     if root.handlers:
         return
@@ -217,9 +217,9 @@ def _start_log(config) -> None:
 
 
 def _log_flops(network, data, config) -> None:
-    """RecBole's count of operations, where the tool it uses can be imported and understands the model."""
+    """Log RecBole's count of operations, if its library is installed and supports the model."""
     try:
         flops = get_flops(network, data, config["device"], getLogger(), construct_transform(config))
         getLogger().info(set_color("FLOPs", "blue") + f": {flops}")
-    except Exception as error:  # a count for information must not end a run
+    except Exception as error:  # this count must not end a run
         getLogger().info(set_color("FLOPs", "blue") + f": not counted ({type(error).__name__}: {error})")

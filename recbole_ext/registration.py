@@ -1,4 +1,4 @@
-"""`register` adds our models to RecBole, for scripts that call RecBole's functions."""
+"""`register` adds the models of this package to RecBole, for scripts that call RecBole's functions."""
 
 import importlib
 import sys
@@ -8,59 +8,56 @@ from typing import Any
 
 from recbole_ext.errors import InputError
 
-FAMILY = "recbole.model.sequential_recommender"
+RECBOLE_MODELS = "recbole.model.sequential_recommender"
 
 
 def register(*names: str, override: bool = False) -> None:
-    """Make RecBole's own `get_model`, `Config`, `run_recbole` and `load_data_and_model` know models of this package.
+    """Let RecBole's own `get_model`, `Config`, `run_recbole` and `load_data_and_model` find models of this package.
 
-    For this process: nothing is written to RecBole's files, and nothing happens at import. RecBole's `Config` then
-    starts from our property files for these models; with them, columns are not normalised, which would take the
-    meaning from times. RecBole's data set still rounds times to float32, and its checkpoints are still pickles, which
-    torch 2.6 and later refuse to load: `recbole_ext.run_recbole` has neither limit.
+    It changes this process only, no files. For these models, RecBole's `Config` then reads the property files of this
+    package and does not normalise columns, because normalised times are useless. RecBole's data set still rounds times
+    to float32, and its checkpoints are still pickles, which torch 2.6 and later refuse to load;
+    `recbole_ext.run_recbole` has neither limit.
 
     Args:
-        names: our models to add; by default those whose name RecBole does not have, or all with `override`.
-        override: whether ours may replace RecBole's model of the same name (LightSANs).
+        names: models of this package; by default those whose name RecBole does not have, or all with `override`.
+        override: whether to replace RecBole's model of the same name (LightSANs).
 
     Raises:
-        InputError: there is no such model; or RecBole has one of that name, and `override` is False.
+        InputError: there is no such model; or RecBole has a model of that name, and `override` is False.
     """
     from recbole_ext.model import MODELS
 
     for name in names:
         if name not in MODELS:
             raise InputError(f"register names '{name}'; it should be one of {', '.join(MODELS)}.")
-    package = importlib.import_module(FAMILY)
+    package = importlib.import_module(RECBOLE_MODELS)
     taken = [name for name in MODELS if getattr(package, name, MODELS[name]) is not MODELS[name]]
     for name in taken:
         if name in names and not override:
-            raise InputError(
-                f"RecBole has a {name} of its own, which ours would take the place of; give override=True to have that."
-            )
-    wanted = names or [name for name in MODELS if override or name not in taken]
-    for name in wanted:
+            raise InputError(f"RecBole already has a model {name}; set override=True to replace it.")
+    for name in names or [name for name in MODELS if override or name not in taken]:
         if name in taken:
-            getLogger().warning(f"register: {name} is now ours, also for RecBole's own functions.")
-        sys.modules[f"{FAMILY}.{name.lower()}"] = sys.modules[MODELS[name].__module__]
+            getLogger().warning(f"register: RecBole's own functions now use the {name} of recbole_ext.")
+        sys.modules[f"{RECBOLE_MODELS}.{name.lower()}"] = sys.modules[MODELS[name].__module__]
         setattr(package, name, MODELS[name])
     _add_defaults()
 
 
 def _add_defaults() -> None:
-    """Make RecBole's `Config` read our property files for our models; a second call changes nothing."""
+    """Let RecBole's `Config` read this package's property files for its models; a second call changes nothing."""
     from recbole.config import Config
 
-    from recbole_ext.config import Config as Ours
+    from recbole_ext.config import Config as ExtendedConfig
 
-    theirs = Config._load_internal_config_dict
-    if getattr(theirs, "with_recbole_ext", False):
+    original = Config._load_internal_config_dict
+    if getattr(original, "with_recbole_ext", False):
         return
 
-    @wraps(theirs)
+    @wraps(original)
     def load(self: Any, model: str, model_class: type, dataset: str) -> None:
-        theirs(self, model, model_class, dataset)
-        if not isinstance(self, Ours):  # which reads them itself
+        original(self, model, model_class, dataset)
+        if not isinstance(self, ExtendedConfig):  # which reads them itself
             self.internal_config_dict.update(_defaults_of(model_class))
 
     load.with_recbole_ext = True  # type: ignore[attr-defined]
@@ -77,6 +74,6 @@ def _defaults_of(model_class: type) -> dict[str, Any]:
     files = (properties_dir() / "overall.yaml", properties_dir() / "model" / f"{model_class.__name__}.yaml")
     defaults = {key: value for file in files for key, value in read_yaml(str(file)).items()}
     defaults["normalize_all"] = False
-    if defaults.get("loss_type") == "CE":  # RecBole samples negatives by default, and then refuses the loss
+    if defaults.get("loss_type") == "CE":  # RecBole would sample negatives, which this loss cannot use
         defaults["train_neg_sample_args"] = None
     return defaults

@@ -70,7 +70,7 @@ sentences = [said("LightSANs"), said("Meantime"), said("BST"), found("MEANTIME")
 print(json.dumps([*sentences, said("LightSANs", override=True), found("LightSANs"), found("SASRec")]))
 """
     refused, unknown, *rest = json.loads(python(START + code))
-    assert refused.startswith("RecBole has a LightSANs of its own")
+    assert refused.startswith("RecBole already has a model LightSANs")
     assert "override=True" in refused
     assert unknown == "register names 'Meantime'; it should be one of MEANTIME, LightSANs, BST."
     assert rest == [None, None, "recbole_ext", "recbole", None, "recbole_ext", "recbole"]

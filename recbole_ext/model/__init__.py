@@ -1,4 +1,4 @@
-"""The models of this package. One table; nothing is found by spelling."""
+"""The models of this package."""
 
 from recbole_ext.model.bst import BST
 from recbole_ext.model.lightsans import LightSANs

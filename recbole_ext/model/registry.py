@@ -1,4 +1,4 @@
-"""From the name of a model to its class: ours first, then RecBole's."""
+"""From the name of a model to its class: first this package's models, then RecBole's."""
 
 import re
 from pathlib import Path
@@ -14,13 +14,13 @@ FAMILIES = sorted(Path(recbole.__file__).parent.joinpath("model").glob("*_recomm
 
 
 def find_model(model: str | type | None) -> type:
-    """The class that a request means.
+    """The class of a model.
 
     Args:
-        model: a name, or the class itself. `"recbole.LightSANs"` is RecBole's where we have one of that name too.
+        model: a name, or the class itself. `"recbole.LightSANs"` is RecBole's class, `"LightSANs"` this package's.
 
     Raises:
-        InputError: there is no such model, a package that it needs is not installed, or the class is no model.
+        InputError: the model does not exist, needs a package that is not installed, or is not a model class.
     """
     from recbole_ext.model import MODELS
 
@@ -36,7 +36,7 @@ def find_model(model: str | type | None) -> type:
 
 
 def name_of(model: str | type) -> str:
-    """The name by which `find_model` finds a class: `recbole.LightSANs` where we have a model of that name, too."""
+    """The name by which `find_model` finds a class, e.g. `recbole.LightSANs` for RecBole's."""
     from recbole_ext.model import MODELS
 
     if isinstance(model, str):
@@ -46,7 +46,7 @@ def name_of(model: str | type) -> str:
 
 
 def class_path(model: type) -> str:
-    """Where a class is imported from, as checkpoints store it: our models from the package of each, not its file."""
+    """The import path of a class for checkpoints; for models of this package without the name of the file."""
     from recbole_ext.model import MODELS
 
     module = model.__module__.removesuffix(".model") if model in MODELS.values() else model.__module__
@@ -66,28 +66,28 @@ def is_known(model: type) -> bool:
 
 
 def _recbole_model(name: str, ours: list[str]) -> type:
-    # importing RecBole's sequential models makes torch look for NaN after every step of every backward pass
-    before = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
+    # importing RecBole's sequential models turns on anomaly detection, which slows every backward pass (SINE does it)
+    anomaly_detection = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
     try:
         return get_model(name)
     except ModuleNotFoundError as error:
-        # RecBole looks for every unknown name among the wrappers of other libraries too
+        # for an unknown name, RecBole also imports wrappers of libraries that may be missing
         if any(folder.joinpath(f"{name.lower()}.py").is_file() for folder in FAMILIES):
             raise InputError(f"model '{name}' needs the package '{error.name}', which is not installed.") from error
         cause: Exception = error
     except (ValueError, AttributeError) as error:
         cause = error
     finally:
-        torch.autograd.set_detect_anomaly(*before)
+        torch.autograd.set_detect_anomaly(*anomaly_detection)
     near = nearest(name, [*_recbole_names(), *ours])
     if not ours:
         raise InputError(f"RecBole has no model '{name}'{f'; it has {near}' if near else ''}.") from cause
-    hint = f"did you mean '{near}'?" if near else f"ours are {', '.join(ours)}."
+    hint = f"did you mean '{near}'?" if near else f"recbole_ext has {', '.join(ours)}."
     raise InputError(f"there is no model '{name}'; {hint}") from cause
 
 
 def _recbole_names() -> list[str]:
-    """Every class that is called as its file, which is how RecBole finds a model."""
+    """Names of RecBole's models: classes that have the name of their file."""
     names = []
     for file in (file for folder in FAMILIES for file in folder.glob("*.py")):
         classes = re.findall(r"^class (\w+)", file.read_text(encoding="utf-8"), re.MULTILINE)

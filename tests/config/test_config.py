@@ -90,7 +90,7 @@ def test_model_and_data_set_may_come_from_any_source_and_an_argument_wins(write)
 @pytest.mark.parametrize(
     ("name", "hint"),
     [("meantime", "'MEANTIME'"), ("MeanTime", "'MEANTIME'"), ("sasrec", "'SASRec'"), ("BERT4rec", "'BERT4Rec'"),
-     ("NGFC", "'NGCF'"), ("zzzz", "ours are MEANTIME"), ("", "ours are MEANTIME"), ("../x", ""), ("a.b", "")],
+     ("NGFC", "'NGCF'"), ("zzzz", "has MEANTIME"), ("", "has MEANTIME"), ("../x", ""), ("a.b", "")],
 )  # fmt: skip
 def test_a_misspelt_model_is_refused_with_the_one_that_was_meant(name, hint):
     assert hint in refuse(name)

@@ -308,7 +308,7 @@ def test_all_epochs_are_trained_and_the_last_tested_without_validation(model, fi
     reason = "names one file for training and one for the test" if len(files) == 2 else "toy.valid.inter has no event"
     assert "There is no validation data: " in caplog.text
     assert reason in caplog.text
-    assert "Training: 3 epochs without validation; the last one is tested" in caplog.text
+    assert "Training: 3 epochs without validation; the last epoch is tested" in caplog.text
     assert result["best_valid_result"] is None
     assert result["test_result"] is not None
     assert checkpoint.load(result["checkpoint"])["epoch"] == 2

@@ -265,7 +265,7 @@ def test_a_run_without_validation_trains_all_epochs_and_tests_the_last(no_waitin
     }  # fmt: skip
     caplog.set_level("INFO")
     result = run_recbole(model, "toy", None, keys, argv=[])
-    assert "Training: 3 epochs without validation; the last one is tested" in caplog.text
+    assert "Training: 3 epochs without validation; the last epoch is tested" in caplog.text
     assert result["best_valid_result"] is None
     assert result["test_result"]["ndcg@5"] >= 0
     assert torch.load(result["checkpoint"], weights_only=True)["epoch"] == 2
