@@ -135,9 +135,9 @@ def test_a_folder_that_cannot_be_written_is_refused_before_training(run, monkeyp
 
 def test_values_that_only_the_model_can_refuse_are_sentences(run):
     for keys, sentence in (
-        ({"hidden_size": 18}, "4 kernels"), ({"absolute_kernels": ["posiion"]}, "names 'posiion'"),
-        ({"absolute_kernels": [], "relative_kernels": []}, "both empty"), ({"MAX_ITEM_LIST_LENGTH": 1}, "at least 2"),
-        ({"loss_type": "BPR"}, "MEANTIME is trained with CE"), ({"query_time": "now"}, "target or last"),
+        ({"hidden_size": 18}, "4 kernels"), ({"absolute_kernels": ["posiion"]}, "is .'posiion'.; it should be a list"),
+        ({"absolute_kernels": [], "relative_kernels": []}, "both empty"), ({"MAX_ITEM_LIST_LENGTH": 1}, "in .2, inf"),
+        ({"loss_type": "BPR"}, "should be one of CE, SSM, gBCE, BCE"), ({"query_time": "now"}, "one of target, last"),
         ({"topk": [500], "valid_metric": "NDCG@500"}, "topk is 500, but the data set has only 20 items"),
         ({"time_unit": "sec"}, "'time_unit' is 'sec'"), ({"history": "some"}, "'history' is 'some'"),
         ({"TIME_FIELD": "time"}, "has no column 'time'"), ({"threshold": {"stars": 3}}, "has no column 'stars'"),

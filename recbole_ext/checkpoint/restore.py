@@ -109,7 +109,7 @@ def naming_checkpoint(path: str | os.PathLike | None, changes: Iterable[str] = (
         yield
     except InputError as error:
         sentence = str(error)
-        if path is None or any(key in sentence for key in changes):
+        if path is None or not isinstance(changes, Iterable) or any(key in sentence for key in changes):
             raise
         stem, suffix = os.path.splitext(path)
         if any(f"{stem}{end}" in sentence for end in (".pth", ".latest", suffix)):

@@ -204,7 +204,7 @@ CONFIGURATION = {
 @pytest.mark.parametrize("trained", ["MEANTIME"], indirect=True)
 @pytest.mark.parametrize(
     "use",
-    [*USES, lambda file: training_user_requests(file, {}, [])],
+    [*USES, lambda file: training_user_requests(Recommender.load(file), {})],
     ids=["recommended", "measured", "resumed", "training_user_requests"],
 )
 @pytest.mark.parametrize("name", CONFIGURATION)
