@@ -178,14 +178,14 @@ def test_columns_that_are_not_named_are_not_read(build):
 @pytest.mark.parametrize(
     ("keys", "sentence"),
     [
-        ({"context_features": ["label"]}, "context_features names 'label', which is no column"),
+        ({"context_features": ["label"]}, "context_features names 'label', which is not a loaded column"),
         ({"context_features": ["timestamp"]}, "names 'timestamp'"), ({"context_features": ["sex"]}, "no column 'sex'"),
         ({"context_features": ["nothing"]}, "no column 'nothing', which context_features names"),
         ({"context_features": ["item_id_list"]}, "no column 'item_id_list'"),
         ({"context_features": ["item_length"]}, "no column 'item_length'"),
         ({"context_features": ["length"], "threshold": {"length": 3}, "LABEL_FIELD": "good"}, "names 'length'"),
         ({"cross_features": [["age", "item_id"]]}, "'age:float' is named by cross_features"),
-        ({"cross_features": [["tab", "item_id"]], "context_features": []}, "names 'tab', which is no feature"),
+        ({"cross_features": [["tab", "item_id"]], "context_features": []}, "names 'tab', which is not a feature"),
         ({"n_heads": 3}, "a position has 20 features .4 columns of embedding_size 4.*n_heads 3 does not divide"),
     ],
     ids=repr,

@@ -1,6 +1,6 @@
 """BST's transformer block (section 2.2), with a fast form for many candidates of one history.
 
-B batch, T positions, R query positions, C candidates, W features of a position, n heads, d = W/n.
+B batch, T positions, R query positions, C candidates, W size of a position's vector, n heads, d = W/n.
 """
 
 import torch
@@ -30,7 +30,7 @@ class TargetBlock(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, queries: Tensor, x: Tensor, mask: Tensor) -> Tensor:
-        """queries [B, R, W] attend to x [B, T, W]; `mask` [B, T] says what is no padding. Returns [B, R, W]."""
+        """queries [B, R, W] attend to x [B, T, W]; `mask` [B, T] is False for padding. Returns [B, R, W]."""
         parts = (self.query(queries), self.key(x), self.value(x))
         query, key, value = (split_heads(part, self.heads) for part in parts)
         context = F.scaled_dot_product_attention(query, key, value, attn_mask=mask[:, None, None, :])
@@ -53,9 +53,9 @@ class TargetBlock(nn.Module):
         A candidate attends to the history and to itself. The keys and values of the history are computed once.
 
         Args:
-            candidates: the same for all histories, [C, W], or of each history, [B, C, W].
+            candidates: shared by all histories, [C, W], or of each history, [B, C, W].
             history: [B, T, W].
-            mask: which positions of the history are no padding, bool [B, T].
+            mask: True for events, False for padding, bool [B, T].
         """
         n, candidates = self.heads, candidates.unsqueeze(0) if candidates.dim() == 2 else candidates
         parts = (self.query(candidates), self.key(candidates), self.value(candidates))
@@ -67,3 +67,18 @@ class TargetBlock(nn.Module):
         weights = torch.cat([logits, self_logits], dim=-1).softmax(-1)
         context = weights[..., :-1] @ value + weights[..., -1:] * self_value
         return self._add_and_feed_forward(candidates.expand(history.shape[0], -1, -1), join_heads(context))
+
+
+def flatten_positions(x: Tensor, mask: Tensor, length: int) -> Tensor:
+    """All positions in one vector, [B, (length + 1) W]: padding first, then the events, then the target.
+
+    Args:
+        x: positions of histories, each followed by its target, [B, T + 1, W].
+        mask: True for events and targets, False for padding, bool [B, T + 1].
+        length: maximum number of events.
+    """
+    width, used = x.shape[1] - 1, mask[:, :-1].sum(1)
+    position = torch.arange(length, device=x.device) - (length - used.unsqueeze(1))
+    index = position.clamp(0, width - 1).unsqueeze(-1).expand(-1, -1, x.shape[-1])
+    aligned = x[:, :-1].gather(1, index) * (position >= 0).unsqueeze(-1)
+    return torch.cat([aligned, x[:, -1:]], dim=1).flatten(1)

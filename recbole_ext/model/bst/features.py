@@ -1,4 +1,4 @@
-"""BST's inputs as vectors: columns of users, items and interactions, and time gaps. e = embedding_size."""
+"""BST's inputs as vectors: columns of users, items and interactions, and time gaps; e is `embedding_size`."""
 
 from collections.abc import Mapping, Sequence
 
@@ -17,12 +17,12 @@ def key_of(column: str) -> str:
 class Features(nn.Module):
     """Embed columns and concatenate them, e features for each column.
 
-    A token is a row of a table (padding is a row of zeros), a sequence of tokens is the mean of its rows, and a number
-    is a `NumericEmbedding`.
+    A token has a learnt vector (0 for padding), a sequence of tokens the mean of its vectors, and a number a
+    `NumericEmbedding`.
 
     Args:
-        dataset: RecBole's, which has type and size of each column.
-        columns: names, and values for the mean and standard deviation of numbers.
+        dataset: RecBole's data set, with the type and size of each column.
+        columns: the columns by name, for the mean and standard deviation of numbers.
         size: e.
 
     Raises:
@@ -42,7 +42,7 @@ class Features(nn.Module):
             else:
                 problem = "is not loaded" if kind is None else f"is a {kind.value}"
                 raise InputError(
-                    f"column '{name}' {problem}; features are token, token_seq and float columns: leave it out of "
+                    f"column '{name}' {problem}, but features are token, token_seq or float columns; take it out of "
                     f"load_col."
                 )
         self.sequences = {name for name in columns if dataset.field2type[name] == FeatureType.TOKEN_SEQ}
@@ -62,14 +62,14 @@ class Features(nn.Module):
 
 
 def without_bucket(values: Tensor, dims: int) -> Tensor:
-    """Numbers [...] of `dims` dimensions, without the bucket that RecBole's discretisation adds to each, [..., 2]."""
+    """Numbers with `dims` dimensions, without the bucket that RecBole's discretisation adds in one more dimension."""
     return values[..., 0] if values.is_floating_point() and values.dim() > dims else values
 
 
 class NumericEmbedding(nn.Linear):
     """z a + b of a number, with learnt vectors a and b: [...] -> [..., e].
 
-    z is the distance from the mean in standard deviations, at most 10.
+    z is the distance from the mean in standard deviations, clamped to [-10, 10].
 
     Args:
         values: training values, for mean and standard deviation.
@@ -92,11 +92,11 @@ class NumericEmbedding(nn.Linear):
 
 
 class FeatureTable(nn.Module):
-    """The columns of all users or all items, as buffers: they move and are stored with the model.
+    """The columns of all users or all items, as buffers of the model.
 
     Args:
         feature: RecBole's table, a row for each id.
-        names: columns to hold.
+        names: the columns.
     """
 
     def __init__(self, feature, names: Sequence[str]):
@@ -106,7 +106,7 @@ class FeatureTable(nn.Module):
             self.register_buffer(key_of(name), without_bucket(feature[name], 1).clone())
 
     def columns(self) -> dict[str, Tensor]:
-        """All columns, without the padding's row."""
+        """All columns without row 0, the padding."""
         return {name: self.column(name)[1:] for name in self.names}
 
     def forward(self, ids: Tensor) -> dict[str, Tensor]:
@@ -119,7 +119,7 @@ class FeatureTable(nn.Module):
 
 
 def feature_columns(feature, id_field: str) -> list[str]:
-    """Columns of a table of users or items without the ids, sorted: their order in a file may change."""
+    """Columns of a table of users or items, without the ids; sorted, because their order in a file may change."""
     return sorted(name for name in feature if name != id_field)
 
 
@@ -130,8 +130,8 @@ def check_context(names: list[str], config, dataset) -> list[str]:
     for name in names:
         if name in taken or dataset.field2source.get(name) != FeatureSource.INTERACTION:
             raise InputError(
-                f"context_features names '{name}', which is no column of the .inter file that is known before the "
-                f"event; name columns that load_col loads, without ids, time, label and histories."
+                f"context_features names '{name}', which is not a loaded column of the .inter file, or is an id, time, "
+                f"label or history; name other columns that load_col loads."
             )
     return list(names)
 
@@ -140,38 +140,43 @@ class Crosses(nn.Module):
     """Embeddings of pairs of token columns, hashed into tables of `buckets` rows.
 
     Args:
-        dataset: RecBole's, which has type and size of each column.
+        dataset: RecBole's data set, with the type and size of each column.
+        features: the model's features, to which the columns must belong.
         pairs: names of two token columns each.
         size: e.
         buckets: rows of each table; if there are more combinations, some share a row.
 
     Raises:
-        InputError: a column is not a token column, or not loaded.
+        InputError: a column is not a feature, or not a token column.
     """
 
-    def __init__(self, dataset, pairs: Sequence[Sequence[str]], size: int, buckets: int):
+    def __init__(self, dataset, features: Sequence[str], pairs: Sequence[Sequence[str]], size: int, buckets: int):
         super().__init__()
         self.pairs, self.width = [tuple(pair) for pair in pairs], len(pairs) * size
         for name in (name for pair in pairs for name in pair):
             if dataset.field2type.get(name) != FeatureType.TOKEN:
                 raise InputError(f"cross_features names '{name}', which is not a loaded token column.")
-        self.sizes = [(dataset.num(one), dataset.num(other)) for one, other in self.pairs]
+            if name not in features:
+                raise InputError(
+                    f"cross_features names '{name}', which is not a feature; choose from {', '.join(sorted(features))}."
+                )
+        self.sizes = [(dataset.num(first), dataset.num(second)) for first, second in self.pairs]
         self.embeddings = nn.ModuleList(nn.Embedding(min(a * b, buckets), size) for a, b in self.sizes)
 
     def forward(self, values: Mapping[str, Tensor]) -> Tensor:
         """Columns of shapes that broadcast, [...] -> [..., width]."""
-        parts = []
-        for (first, second), (size, other_size), layer in zip(self.pairs, self.sizes, self.embeddings, strict=True):
-            index = values[first] * other_size + values[second]
-            if size * other_size > layer.num_embeddings:
+        vectors = []
+        for (first, second), sizes, layer in zip(self.pairs, self.sizes, self.embeddings, strict=True):
+            index = values[first] * sizes[1] + values[second]
+            if sizes[0] * sizes[1] > layer.num_embeddings:
                 index = index * 2654435761 % 2**32 % layer.num_embeddings  # Knuth's multiplicative hash
-            parts.append(layer(index))
-        return torch.cat(parts, dim=-1)
+            vectors.append(layer(index))
+        return torch.cat(vectors, dim=-1)
 
 
 # -------------------------------------------------------------------- time gaps to the target
 
-HALF_OCTAVES = 66  # of gaps up to 2^32 seconds, and the target
+HALF_OCTAVES = 66  # of gaps up to 2^32 seconds, and row 0
 MAX_DAYS = 366
 
 
@@ -183,12 +188,12 @@ def gap_rows(time_gap: str | None, length: int) -> int:
 def gap_index(time_gap: str | None, time: Tensor, target: Tensor, length: Tensor) -> Tensor:
     """The table row of each event's gap to the target (section 2.1: pos(v_i) = t(v_t) - t(v_i)); row 0 is the target's.
 
-    The paper does not say how gaps become rows. `log` uses half octaves, row 1 + floor(2 log2(1 + gap)): one hour
-    differs from two as one week does from two. 64 half octaves reach 136 years. The others are for comparison.
+    The paper does not define the rows. `log` uses half octaves, row 1 + floor(2 log2(1 + gap)), so one and two hours
+    are as far apart as one and two weeks; 64 half octaves reach 136 years. The other choices are for comparison.
 
     Args:
-        time_gap: `log`, `day` (whole days, at most a year), `position` (counted back from the target), or `None` (0 for
-            all).
+        time_gap: `log`, `day` (whole days, at most a year), `position` (counted back from the target), or `None` (row 0
+            for all).
         time: of the events, seconds [B, T].
         target: time of the target, seconds [B].
         length: events of each history, [B].

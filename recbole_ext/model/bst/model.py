@@ -2,11 +2,10 @@
 
 Qiwei Chen, Huan Zhao, Wei Li, Pipei Huang, Wenwu Ou, DLP-KDD 2019 (arXiv 1905.06874).
 
-How this differs from the paper, where the paper says anything:
-- The user's id is no feature, so that new users are scored like others.
-- How time gaps become rows of a table is our choice (`features.gap_index`).
+Differences from the paper: the user's id is not a feature, so new users can be scored. The paper does not say how time
+gaps are embedded; see `features.gap_index`.
 
-B batch, T positions of a history, L positions at most, C candidates, W features of a position, V items.
+B batch, T events of a history (at most L), C candidates, W size of a position's vector, V items.
 """
 
 import copy
@@ -27,7 +26,7 @@ from recbole_ext.model.batching import (
     newest_positions,
     used_length,
 )
-from recbole_ext.model.bst.block import TargetBlock
+from recbole_ext.model.bst.block import TargetBlock, flatten_positions
 from recbole_ext.model.bst.features import (
     Crosses,
     Features,
@@ -48,26 +47,26 @@ class EncodedRequests(NamedTuple):
     """The item-independent part of scoring a batch of requests."""
 
     history: Tensor  # [B, T, W]
-    mask: Tensor  # which positions are no padding, bool [B, T]
+    mask: Tensor  # True for events, False for padding, bool [B, T]
     columns: dict[str, Tensor]  # of users and context, [B, 1, ...]
-    shared: Tensor  # bias and part of users and context in the first MLP layer, [B, 1, sizes[1]] or [sizes[1]]
+    hidden: Tensor  # bias, users and context through the first MLP layer, [B, 1, sizes[1]] or [sizes[1]]
 
 
 class BST(SequentialRecommender):
-    """A transformer over history and target item, then an MLP: the probability of a click.
+    """The probability of a click: a transformer over history and target item, then an MLP.
 
-    A position holds the vectors of an item, its features, and the time gap to the target. Interactions
-    need `user_id`, `item_id` and `timestamp` [B], `item_length` [B], `item_id_list` and `timestamp_list` [B, L] (times
-    in seconds since the first event of the data, float64), the columns of `context_features`, and `label` to train.
+    A position concatenates the vectors of an item, its features, and the time gap to the target. Interactions need
+    `user_id`, `item_id`, `timestamp` and `item_length` [B], `item_id_list` and `timestamp_list` [B, L], the columns of
+    `context_features`, and `label` to train. Times are seconds since the first event of the data, float64.
 
     Raises:
         InputError: a key is out of range, or names a column that cannot be a feature.
     """
 
     input_type = InputType.POINTWISE
-    min_history = 0  # the target alone is a sequence, too
+    min_history = 0  # the target alone is also a sequence
     predicts_probabilities = True
-    reads_times = True  # and the time of the request, even with query_time: last: histories may be empty
+    reads_times = True  # also of the request: with query_time: last, an empty history has no other time
     structural_keys = ("n_heads", "time_gap", "output", "context_features", "cross_features")
     validators = VALIDATORS
     check_config = BSTOptions
@@ -90,12 +89,8 @@ class BST(SequentialRecommender):
         self.item_features = Features(dataset, self.items.columns(), e)
         context = {name: dataset.inter_feat[name] for name in self.context_features}
         self.other_features = Features(dataset, {**self.users.columns(), **context}, e)
-        self.crosses = Crosses(dataset, options.cross_features, e, config["cross_buckets"])
-        features = {*self.items.names, *self.user_features, *self.context_features}
-        for name in (name for pair in options.cross_features for name in pair if name not in features):
-            raise InputError(
-                f"cross_features names '{name}', which is no feature; they are {', '.join(sorted(features))}."
-            )
+        features = [*self.items.names, *self.user_features, *self.context_features]
+        self.crosses = Crosses(dataset, features, options.cross_features, e, config["cross_buckets"])
         self.gap_embedding = nn.Embedding(gap_rows(self.time_gap, self.max_seq_length), config["gap_embedding_size"])
 
         width, heads = self.item_features.width + config["gap_embedding_size"], config["n_heads"]
@@ -116,8 +111,7 @@ class BST(SequentialRecommender):
         load_item_vectors(self.item_features.embeddings[key_of(self.ITEM_ID)], "embedding_size", config, dataset)
         getLogger().info(
             f"BST reads: sequence {', '.join(self.items.names)} and the time gap ({self.time_gap}); MLP {self.output}, "
-            f"{', '.join([*self.items.names, *self.users.names, *self.context_features])}"
-            f"{''.join(f', {first} x {second}' for first, second in self.crosses.pairs)}; learns {self.LABEL}"
+            f"{', '.join([*features, *map(' x '.join, self.crosses.pairs)])}; learns {self.LABEL}"
         )
 
     def _initialise(self, deviation: float) -> None:
@@ -133,7 +127,7 @@ class BST(SequentialRecommender):
     # ---------------------------------------------------------------- the sequence
 
     def _history(self, interaction) -> tuple[Tensor, Tensor]:
-        """The newest L events of each history as vectors, [B, T, W], and which positions are no padding, [B, T]."""
+        """The newest L events of each history as vectors, [B, T, W], and the mask of `EncodedRequests`."""
         items, time, length = interaction[self.ITEM_SEQ], interaction[self.TIME_SEQ], interaction[self.ITEM_SEQ_LEN]
         used, width = length.clamp(max=self.max_seq_length), items.shape[1]
         index, mask = newest_positions(length, self.max_seq_length, max(used_length(used, width), 1), width)
@@ -146,7 +140,7 @@ class BST(SequentialRecommender):
         return torch.cat([self.item_features(self.items(items)), gap], dim=-1), mask
 
     def _targets(self, vectors: Tensor) -> Tensor:
-        """Targets as positions, [..., W], from the vectors of their items: gap 0."""
+        """Positions [..., W] of targets from their item vectors; the time gap is 0."""
         return torch.cat([vectors, self.gap_embedding.weight[0].expand(*vectors.shape[:-1], -1)], dim=-1)
 
     def _transform(self, target: Tensor, history: Tensor, mask: Tensor) -> Tensor:
@@ -158,15 +152,7 @@ class BST(SequentialRecommender):
             x = block(x, x, mask)
         if self.output == "target":
             return last_block(x[:, -1:], x, mask).squeeze(1)
-        return self._flatten(last_block(x, x, mask) * mask.unsqueeze(-1), mask)
-
-    def _flatten(self, x: Tensor, mask: Tensor) -> Tensor:
-        """All L + 1 positions side by side, [B, (L + 1) W], with the newest event next to the target."""
-        width, length = x.shape[1] - 1, mask[:, :-1].sum(1)
-        position = torch.arange(self.max_seq_length, device=x.device) - (self.max_seq_length - length.unsqueeze(1))
-        index = position.clamp(0, width - 1).unsqueeze(-1).expand(-1, -1, x.shape[-1])
-        aligned = x[:, :-1].gather(1, index) * (position >= 0).unsqueeze(-1)
-        return torch.cat([aligned, x[:, -1:]], dim=1).flatten(1)
+        return flatten_positions(last_block(x, x, mask) * mask.unsqueeze(-1), mask, self.max_seq_length)
 
     # ---------------------------------------------------------------- one target per history
 
@@ -175,19 +161,19 @@ class BST(SequentialRecommender):
         values = self._values(interaction)
         vectors = self.item_features(values)
         transform = self._transform_groups if self._shares_history() else self._transform_buckets
-        pieces = [transform(self._targets(vectors), interaction), vectors]
-        pieces += [part(values) for part in (self.other_features, self.crosses) if part.width]
-        return self._deep(self.mlp[0](torch.cat(pieces, dim=-1)))
+        inputs = [transform(self._targets(vectors), interaction), vectors]
+        inputs += [module(values) for module in (self.other_features, self.crosses) if module.width]
+        return self._deep(self.mlp[0](torch.cat(inputs, dim=-1)))
 
     def _transform_buckets(self, targets: Tensor, interaction) -> Tensor:
-        """`_transform` in buckets of similar length."""
+        """`_transform` of each row with its target, in buckets of similar length."""
         length = interaction[self.ITEM_SEQ_LEN] + 1
         return map_length_buckets(
             length, lambda rows, _: self._transform(targets[rows], *self._history(interaction[rows])), pairwise=False
         )
 
     def _transform_groups(self, targets: Tensor, interaction) -> Tensor:
-        """The same, with each history computed once for all its targets in the batch."""
+        """The same result, with each history encoded once for all its targets in the batch."""
         length, time = interaction[self.ITEM_SEQ_LEN], interaction[self.TIME]
         history = interaction[self.ITEM_SEQ], interaction[self.TIME_SEQ]
         groups, index = group_equal_rows((interaction[self.USER_ID], time), time, length, *history)
@@ -202,16 +188,16 @@ class BST(SequentialRecommender):
     def _values(self, interaction) -> dict[str, Tensor]:
         """Columns [B] of the target, the user and the context."""
         users, items = self.users(interaction[self.USER_ID]), self.items(interaction[self.ITEM_ID])
-        return {**self._context_of(interaction), **users, **items}
+        return {**self._context(interaction), **users, **items}
 
-    def _context_of(self, interaction) -> dict[str, Tensor]:
+    def _context(self, interaction) -> dict[str, Tensor]:
         return {name: without_bucket(interaction[name], 1) for name in self.context_features}
 
     def _deep(self, x: Tensor) -> Tensor:
         """From the first layer's output to the logit: [..., sizes[1]] -> [...]."""
         for layer in self.mlp[1:]:
             x = layer(F.leaky_relu(x))
-        return x.squeeze(-1).to(torch.promote_types(x.dtype, torch.float32))  # probabilities near 1 need the digits
+        return x.squeeze(-1).to(torch.promote_types(x.dtype, torch.float32))  # float16 cannot tell 0.9999 from 1
 
     def calculate_loss(self, interaction) -> Tensor:
         """Mean binary cross entropy of the labels (eq. 8)."""
@@ -227,31 +213,34 @@ class BST(SequentialRecommender):
     def full_sort_predict(self, interaction) -> Tensor:
         """Probabilities of all items, [B, V + 1]; ignore column 0, the padding item.
 
-        The same as `predict` for each item, in chunks of items that keep to `eval_memory_mb`.
+        Equal to `predict` for each item. The memory of chunks of rows and items stays below `eval_memory_mb`.
         """
         length = interaction[self.ITEM_SEQ_LEN]
         slots = max(1, min(self.max_seq_length, used_length(length, self.max_seq_length)))
-        rows = max(1, int(self.budget // (8 * slots * (self.item_features.numbers + self.blocks[0].heads))))
-        if not self._shares_history():  # without padding: every position of every pair costs
-            rows = 1
-        starts = range(0, max(1, len(interaction)), rows)  # an empty batch is one empty part
-        parts = (interaction[begin : begin + rows] for begin in starts)
-        return torch.cat([self.score_items(self.prepare(part), slice(self.n_items)) for part in parts])
+        rows = 1  # without padding, because each position is computed for each item
+        if self._shares_history():
+            rows = max(1, int(self.budget // (8 * slots * (self.item_features.numbers + self.blocks[0].heads))))
+        starts = range(0, max(1, len(interaction)), rows)  # an empty batch is one empty chunk
+        chunks = (interaction[begin : begin + rows] for begin in starts)
+        return torch.cat([self.score_items(self.prepare(chunk), slice(self.n_items)) for chunk in chunks])
 
     def prepare(self, interaction, user_features: dict[str, Tensor] | None = None) -> EncodedRequests:
-        """The item-independent part of scores: histories, and the part of user and context in the MLP.
+        """The item-independent part of scores: the histories, and users and context through the first MLP layer.
 
         Args:
             interaction: B requests.
-            user_features: of their users, [B, ...] each; the data set's where missing.
+            user_features: columns of their users, [B, ...] each; missing ones are those of the training data.
         """
         history, mask = self._history(interaction)
-        columns = {name: value.unsqueeze(1) for name, value in self._context_of(interaction).items()}
         features = dict(user_features or {})
         if not features.keys() >= set(self.user_features):
             features = {**self.users(interaction[self.USER_ID]), **features}
-        columns |= {name: value.unsqueeze(1) for name, value in features.items()}
-        return EncodedRequests(history, mask, columns, self._first_of_user_and_context(columns))
+        features = {**self._context(interaction), **features}
+        columns = {name: value.unsqueeze(1) for name, value in features.items()}
+        hidden = self.mlp[0].bias
+        if self.other_features.width:
+            hidden = self._first(2, self.other_features(columns)) + hidden
+        return EncodedRequests(history, mask, columns, hidden)
 
     def score_items(self, prepared: EncodedRequests, items: Tensor | slice) -> Tensor:
         """Probabilities of items, ids [C], for each prepared request: [B, C]."""
@@ -265,15 +254,15 @@ class BST(SequentialRecommender):
         return scores
 
     def score_candidates(self, prepared: EncodedRequests, items: Tensor) -> Tensor:
-        """The same in one piece: memory grows with B C."""
-        history, mask, columns, shared = prepared
+        """`score_items` without chunks: memory grows with B C."""
+        history, mask, columns, hidden = prepared
         values = self.items(items)
         vectors = self.item_features(values)
         output = self._transform_candidates(self._targets(vectors), history, mask)  # [B, C, parts[0]]
-        first = self._first(0, output) + self._first(1, vectors) + shared
+        hidden = self._first(0, output) + self._first(1, vectors) + hidden
         if self.crosses.width:
-            first = first + self._first(3, self.crosses({**columns, **values}))
-        return self._deep(first).sigmoid()
+            hidden = hidden + self._first(3, self.crosses({**columns, **values}))
+        return self._deep(hidden).sigmoid()
 
     def attention_weights(self, interaction, item: Tensor, user_features: dict[str, Tensor]) -> AttentionWeights:
         """Attention of the target item, id [1], to the events and itself, in every block."""
@@ -289,13 +278,13 @@ class BST(SequentialRecommender):
         return AttentionWeights("target", heads)
 
     def for_export(self) -> "BST":
-        """The model without its table of training users: an exported program takes user features as inputs."""
+        """The model without the table of training users: an exported program has user features as inputs."""
         lighter = copy.copy(self)
         lighter._modules = {**self._modules, "users": FeatureTable({}, [])}
         return lighter
 
     def _chunk(self, rows: int, slots: int) -> int:
-        """How many items fit the memory budget for a batch of `rows` histories."""
+        """How many items fit into the memory budget for `rows` histories."""
         block = self.blocks[0]
         if self._shares_history():
             numbers = 3 * block.heads * (slots + 1) + 6 * self.parts[0] + 2 * block.inner.out_features
@@ -307,7 +296,7 @@ class BST(SequentialRecommender):
         return max(1, int(min(self.budget // (4 * numbers), limit) // max(rows, 1)))
 
     def _shares_history(self) -> bool:
-        """Whether the history's keys and values do not depend on the target: one block, only the target's output."""
+        """Whether a history is encoded once for all targets: with one block and only the target's output."""
         return len(self.blocks) == 1 and self.output == "target"
 
     def _transform_candidates(self, targets: Tensor, history: Tensor, mask: Tensor) -> Tensor:
@@ -321,10 +310,5 @@ class BST(SequentialRecommender):
         return pairs.unflatten(0, (rows, count))
 
     def _first(self, part: int, x: Tensor) -> Tensor:
-        """One part of the input through the first MLP layer, without the bias."""
+        """One of the four `parts` of the input through the first MLP layer, without the bias."""
         return F.linear(x, self.mlp[0].weight.split(self.parts, dim=1)[part])
-
-    def _first_of_user_and_context(self, columns: dict[str, Tensor]) -> Tensor:
-        if not self.other_features.width:
-            return self.mlp[0].bias
-        return self._first(2, self.other_features(columns)) + self.mlp[0].bias

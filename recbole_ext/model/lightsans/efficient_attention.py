@@ -1,7 +1,7 @@
-"""Efficient attentions with which the LightSANs paper compares its own (its efficiency table).
+"""Efficient attentions that the LightSANs paper compares with its own in its table of efficiency.
 
-The interface is that of `attention.py`: B batch, R query positions, T positions of a batch, L positions at most,
-H hidden size, n heads, d = H/n.
+The interface is that of `attention.py`: B batch, R query positions, T positions (at most L), H hidden
+size, n heads, d = H/n.
 """
 
 import math
@@ -15,7 +15,7 @@ from recbole_ext.model.layers import Dropout, join_heads, split_heads
 class Linformer(nn.Module):
     """softmax(Q (E K)^T / sqrt d) F V with learnt projections E, F [K, L] of the positions (Wang et al., 2020, eq. 7).
 
-    Padding counts as zero keys and values.
+    The keys and values of padding are zero.
 
     Args:
         hidden: H.
@@ -34,10 +34,10 @@ class Linformer(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, queries: Tensor, x: Tensor, mask: Tensor, value: nn.Linear) -> Tensor:
-        count, kept = x.shape[1], mask.unsqueeze(-1)
-        keys = self.key_slots[:, :count] @ (self.key(x) * kept)  # [B, K, H]
-        values = self.value_slots[:, :count] @ (value(x) * kept)
-        query, keys, values = (split_heads(part, self.heads) for part in (self.query(queries), keys, values))
+        count, mask = x.shape[1], mask.unsqueeze(-1)
+        keys = self.key_slots[:, :count] @ (self.key(x) * mask)  # [B, K, H]
+        values = self.value_slots[:, :count] @ (value(x) * mask)
+        query, keys, values = (split_heads(tensor, self.heads) for tensor in (self.query(queries), keys, values))
         logits = query @ keys.transpose(2, 3) * query.shape[-1] ** -0.5
         return join_heads(self.dropout(logits.softmax(-1)) @ values)
 
@@ -53,18 +53,18 @@ class KernelAttention(nn.Module):
     def features(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         """phi of queries [B, n, R, d] and keys [B, n, T, d]: [B, n, R or T, m].
 
-        A common factor of a query's features may be left out, and so may factors of a feature that cancel between keys
-        and queries.
+        Factors that cancel in the attention may be missing: one for all features of a query, or one of a feature that
+        its queries multiply and its keys divide by.
         """
         raise NotImplementedError
 
     def forward(self, queries: Tensor, x: Tensor, mask: Tensor, value: nn.Linear) -> Tensor:
-        parts = (split_heads(part, self.heads) for part in (self.query(queries), self.key(x), value(x)))
+        projections = (split_heads(tensor, self.heads) for tensor in (self.query(queries), self.key(x), value(x)))
         with torch.autocast(x.device.type, enabled=False):  # exponentials and long sums
-            query, key, values = (part.to(torch.promote_types(part.dtype, torch.float32)) for part in parts)
-            kept = mask[:, None, :, None]
-            query, key = self.features(query, torch.where(kept, key, key[:, :, :1]))
-            key = key * kept
+            query, key, values = (x.to(torch.promote_types(x.dtype, torch.float32)) for x in projections)
+            mask = mask[:, None, :, None]
+            query, key = self.features(query, torch.where(mask, key, key[:, :, :1]))
+            key = key * mask
             total = query @ key.sum(2).unsqueeze(-1)  # [B, n, R, 1]
             context = query @ (key.transpose(2, 3) @ values) / total
         return join_heads(context).to(x.dtype)
@@ -96,15 +96,13 @@ class Performer(KernelAttention):
         super().__init__(hidden, heads)
         d = hidden // heads
         q, r = torch.linalg.qr(torch.randn(math.ceil(features / d), d, d))
-        blocks = q * r.diagonal(dim1=1, dim2=2).sign().unsqueeze(
-            1
-        )  # without these signs, q is not uniformly distributed
+        blocks = q * r.diagonal(dim1=1, dim2=2).sign().unsqueeze(1)  # makes q uniformly distributed
         lengths = torch.randn(features, d).norm(dim=1, keepdim=True)
         self.register_buffer("directions", blocks.flatten(0, 1)[:features] * lengths)  # [m, d]
 
     def features(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         query, key = self._exponents(query), self._exponents(key)
-        largest = key.detach().amax(-2, keepdim=True)  # of each feature, over the keys; cancels
+        largest = key.detach().amax(-2, keepdim=True)  # over the keys; cancels out
         query = query + largest
         return (query - query.detach().amax(-1, keepdim=True)).exp(), (key - largest).exp()
 
