@@ -224,7 +224,7 @@ class Config(RecBoleConfig):
         data_path, names, bigger = final["data_path"], final["metrics"], final.get("valid_metric_bigger")
         final["metrics"] = metrics.metrics_accepted_by_recbole(names, final["eval_args"])
         super()._set_default_parameters()
-        if final.get("loss_type") in LOSSES:  # of which RecBole knows CE only
+        if final.get("loss_type") in LOSSES:  # RecBole only knows CE
             final.setdefault("MODEL_INPUT_TYPE", InputType.POINTWISE)
         final["metrics"] = names
         if "valid_metric_bigger" in self.user_keys and bigger != final["valid_metric_bigger"]:

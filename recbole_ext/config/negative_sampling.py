@@ -67,9 +67,9 @@ def learns_labels(final: Any, model_class: Any) -> bool:
 
 
 def _loss_kind(final: Any, model_class: Any) -> InputType | None:
-    """The `input_type` of a model; None if its loss is over all items or it has no `input_type`."""
-    over_all_items = "loss_type" in final and final["loss_type"] in LOSSES
-    return None if over_all_items else contract.input_type(model_class)
+    """The `input_type` of a model; None if `loss_type` replaces it or the model has none."""
+    by_loss_type = "loss_type" in final and final["loss_type"] in LOSSES
+    return None if by_loss_type else contract.input_type(model_class)
 
 
 def draws_negatives(final: Any) -> bool:

@@ -1,10 +1,10 @@
-"""The contract of a model: all that data, trainer, checkpoints, serving, explain and export ask of it.
+"""The contract of a model: everything that data, trainer, checkpoints, serving, explain and export read from it.
 
 Every model is one of RecBole's recommenders and has its methods: `__init__(config, dataset)`, `calculate_loss`,
 `predict` and `full_sort_predict`. All members of `Model` are optional. Other modules read them through the functions
-below, which hold the defaults for models that lack them, RecBole's included. docs/add_a_model.md has an example.
+below, which have the defaults for models without them, such as RecBole's. docs/add_a_model.md has an example.
 
-B requests, C candidates, T events, V items, H features of a vector, n heads, K interests.
+B requests, C candidates, T events, V items, H size of a vector, n heads, K interests.
 """
 
 from collections.abc import Sequence
@@ -32,8 +32,8 @@ class Head:
     Attributes:
         layer: counted from 1.
         name: a column name, e.g. the kernel.
-        weights: softmax weights of the events, oldest first, then of the query slot if there is one; they sum to 1.
-            [T] or [T + 1]
+        weights: softmax weights of the events, oldest first, then of the query position if it is not the last event,
+            [T] or [T + 1]; they sum to 1.
     """
 
     layer: int
@@ -63,8 +63,8 @@ class AttentionWeights:
     """The attention behind one score.
 
     Attributes:
-        query_slot: what the slot behind the events holds: `request` (MEANTIME's [MASK]), `target` (BST's item), or
-            nothing if the last event is the query.
+        query_slot: content of the query position after the events: `request` (MEANTIME's [MASK]) or `target` (BST's
+            item); empty if the last event is the query.
         heads: of all layers, the first layer first.
         interests: of all layers, the first layer first.
     """
@@ -76,15 +76,15 @@ class AttentionWeights:
 
 @runtime_checkable
 class ItemScorer(Protocol):
-    """A model that computes the part of a score that does not depend on the item once for each request."""
+    """A model that computes the item-independent part of a score once for each request."""
 
     def prepare(self, interaction: Any, user_features: dict[str, Tensor] | None = None) -> Any:
         """The item-independent part of B requests.
 
         Args:
             interaction: the requests, as for `predict` but without items; a plain dictionary when exported.
-            user_features: [B, ...] for each name in `Model.user_features` that the histories bring. Only passed to
-                models with user features.
+            user_features: the columns of `Model.user_features` that come with the histories, [B, ...] each. Only passed
+                to models with user features.
         """
 
     def score_items(self, prepared: Any, items: Items) -> Tensor:
@@ -102,7 +102,7 @@ class Model(ItemScorer, Protocol):
     """Shortest history that the model can score, in events; default 1."""
 
     reads_times: bool
-    """Whether scores depend on the times of events. Default: False for RecBole's classes, True for others. Without it,
+    """Whether scores depend on the times of events. Default: False for RecBole's classes, True for others. If False,
     served histories need no times."""
 
     predicts_probabilities: bool
@@ -173,11 +173,11 @@ def input_type(model: Any) -> InputType | None:
 def predicts_probabilities(model_class: type) -> bool:
     """`Model.predicts_probabilities`, which subclasses inherit.
 
-    Without it, RecBole's context-aware models and decision trees predict probabilities, and `PROBABILITY_MODELS`.
+    By default, RecBole's context-aware models, decision trees and `PROBABILITY_MODELS` predict probabilities.
     """
-    stated = getattr(model_class, "predicts_probabilities", None)
-    if stated is not None:
-        return bool(stated)
+    declared = getattr(model_class, "predicts_probabilities", None)
+    if declared is not None:
+        return bool(declared)
     if getattr(model_class, "type", None) in CLICK_MODELS:
         return True
     return any(is_known(cls) and cls.__name__ in PROBABILITY_MODELS for cls in model_class.__mro__)
@@ -204,8 +204,8 @@ def check_config(model_class: Any, config: Any) -> None:
 
 def reads_times(model: Any) -> bool:
     """`Model.reads_times`."""
-    stated = getattr(model, "reads_times", None)
-    return not type(model).__module__.startswith("recbole.") if stated is None else bool(stated)
+    declared = getattr(model, "reads_times", None)
+    return not type(model).__module__.startswith("recbole.") if declared is None else bool(declared)
 
 
 def reads_request_time(model: Any) -> bool:
