@@ -69,7 +69,8 @@ def search(
     for name in options:
         if name not in OPTION_NAMES:
             near = nearest(name, OPTION_NAMES)
-            raise InputError(f"search has no option '{name}'; {f'did you mean {near}' if near else OPTION_NAMES}.")
+            hint = f"did you mean '{near}'?" if near else f"its options are {', '.join(OPTION_NAMES)}."
+            raise InputError(f"search has no option '{name}'; {hint}")
     checked = read_options(options)
     if resume:
         journal = _stored_search(resume, storage_path, model, dataset)

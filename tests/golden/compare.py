@@ -74,7 +74,7 @@ def compare(reference: Reference) -> dict[str, float]:
     hidden = model.encode(tokens, time, length, weights=weights)
     newest = hidden[torch.arange(len(length)), length - 1]
     scores = model.represent(newest) @ model.item_embedding.weight[: model.n_items].T + model.item_bias
-    loss = model.loss_at(tokens, time, length, answers, answers != 0)
+    loss = model.cloze_loss(tokens, time, length, answers, answers != 0)
     loss.backward()
 
     errors = {

@@ -37,7 +37,7 @@ def features(name: str, gap: Tensor) -> Tensor:
     gap = gap.double().unsqueeze(-1)
     if name == "sin":
         return torch.cat([torch.sin(gap * w[::2]), torch.cos(gap * w[::2])], dim=-1)
-    return torch.exp(-gap.abs() * w) if name == "exp" else torch.log1p(gap.abs() * w)
+    return {"exp": torch.exp(-gap.abs() * w), "log": torch.log1p(gap.abs() * w)}[name]
 
 
 def logits(name: str, a: Tensor, gap: Tensor) -> Tensor:

@@ -87,12 +87,12 @@ def test_the_loss_is_taken_at_masked_slots_only():
     items, time, length = sequences([6, 4], ITEMS)
     chosen = torch.zeros_like(items, dtype=torch.bool)
     chosen[0, 2] = chosen[1, 3] = True
-    loss = model.loss_at(items, time, length, items, chosen)
+    loss = model.cloze_loss(items, time, length, items, chosen)
     answers = items.clone()
     answers[~chosen] = 1 + answers[~chosen] % ITEMS
-    assert torch.equal(model.loss_at(items, time, length, answers, chosen), loss)
+    assert torch.equal(model.cloze_loss(items, time, length, answers, chosen), loss)
     answers[0, 2] = 1 + answers[0, 2] % ITEMS
-    assert not torch.equal(model.loss_at(items, time, length, answers, chosen), loss)
+    assert not torch.equal(model.cloze_loss(items, time, length, answers, chosen), loss)
 
 
 def test_500_steps_of_single_tiny_windows_stay_finite(make_model):

@@ -82,7 +82,7 @@ def test_training_sees_the_time_of_the_newest_event_only_if_scoring_does(query_t
 
 def test_the_target_of_a_training_window_is_part_of_it(monkeypatch):
     model, seen = model_of(mask_ratio=1.0), []
-    monkeypatch.setattr(model, "loss_at", lambda *args: seen.extend(args) or torch.tensor(0.0))
+    monkeypatch.setattr(model, "cloze_loss", lambda *args: seen.extend(args) or torch.tensor(0.0))
     window = request(HISTORY, HISTORY[:1], at=[90060.0, 90061.0])
     window.update(Interaction({"item_id": torch.tensor([7, 8])}))
     model.calculate_loss(window)
@@ -229,7 +229,7 @@ def test_of_a_long_history_the_newest_events_count():
 
 def test_of_a_long_window_the_newest_events_are_trained(monkeypatch):
     model, seen = model_of(MAX_ITEM_LIST_LENGTH=4), []
-    monkeypatch.setattr(model, "loss_at", lambda *args: seen.extend(args) or torch.tensor(0.0))
+    monkeypatch.setattr(model, "cloze_loss", lambda *args: seen.extend(args) or torch.tensor(0.0))
     window = request([(3, 10.0), (4, 20.0), (5, 30.0), (6, 400.0), (7, 5000.0)], at=[9000.0])
     window.update(Interaction({"item_id": torch.tensor([8])}))
     model.calculate_loss(window)
@@ -314,7 +314,7 @@ def test_the_padding_class_adds_to_the_loss():
     for pad_class in (False, True):
         model = model_of(pad_class=pad_class)
         items, time, length = sequences([6, 4])
-        losses.append(model.loss_at(items, time, length, items, items > 0))
+        losses.append(model.cloze_loss(items, time, length, items, items > 0))
     assert losses[1] > losses[0]  # one more class to tell apart
 
 

@@ -60,7 +60,10 @@ def test_loss_and_gradients_are_the_oracles(absolute, relative, pad_class):
     chosen = real & (torch.rand(items.shape, generator=torch.Generator().manual_seed(5)) < 0.5)
     chosen[:, 0] = True
     tokens = torch.where(chosen & (items % 3 > 0), model.mask_id, items)
-    loss, expected = model.loss_at(tokens, time, length, items, chosen), plain.loss(tokens, time, real, items, chosen)
+    loss, expected = (
+        model.cloze_loss(tokens, time, length, items, chosen),
+        plain.loss(tokens, time, real, items, chosen),
+    )
     assert apart(loss, expected) < tolerance(relative)
     loss.backward()
     expected.backward()
@@ -114,7 +117,7 @@ def test_parts_of_a_batch_give_the_loss_of_the_whole(monkeypatch):
     expected = plain.loss(items, time, real, items, real)
     monkeypatch.setattr(batching, "MAX_PAIRS", (100, 100))
     assert len(list(batching.length_buckets(length))) > 3
-    assert apart(model.loss_at(items, time, length, items, real), expected) < 1e-5
+    assert apart(model.cloze_loss(items, time, length, items, real), expected) < 1e-5
 
 
 def test_the_first_block_hands_out_its_attention():

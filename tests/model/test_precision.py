@@ -32,7 +32,7 @@ def everything(model: MEANTIME) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
     items, time, length, real = batch()
     states = model.encode(items, time, length)
     scores = model.represent(states) @ model.item_embedding.weight.T
-    loss = model.loss_at(items, time, length, items, real)
+    loss = model.cloze_loss(items, time, length, items, real)
     loss.backward()
     return scores[real].detach(), loss.detach(), {name: parameter.grad for name, parameter in model.named_parameters()}
 
@@ -80,7 +80,7 @@ def test_large_weights_and_gaps_of_a_century_stay_finite(dtype):
     model = model_of(KERNELS, deviation=0.5)
     items, time, length, real = batch()
     with torch.autocast("cpu", dtype=dtype, enabled=dtype != torch.float32):
-        loss = model.loss_at(items, time * 36.5, length, items, real)
+        loss = model.cloze_loss(items, time * 36.5, length, items, real)
     loss.backward()
     assert torch.isfinite(loss)
     assert all(torch.isfinite(parameter.grad).all() for parameter in model.parameters())
@@ -94,7 +94,7 @@ def test_dropout_and_training_steps_under_autocast_lower_the_loss(dtype):
     items, time, length, real = batch()
     for _ in range(30):
         with torch.autocast("cpu", dtype=dtype):
-            loss = model.loss_at(items, time, length, items, real)
+            loss = model.cloze_loss(items, time, length, items, real)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -112,7 +112,7 @@ def test_a_model_cast_to_half_keeps_exact_times(kernel, dtype, atol):
     states = model.represent(model.encode(items, time, length))[real]
     assert states.dtype == dtype
     assert float((states.float() - right).detach().abs().mean()) < atol * float(right.detach().std())
-    assert torch.isfinite(model.loss_at(items, time, length, items, real))
+    assert torch.isfinite(model.cloze_loss(items, time, length, items, real))
 
 
 def test_recboles_trainer_trains_and_evaluates_with_amp(make_config):

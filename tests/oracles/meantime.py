@@ -91,7 +91,7 @@ class PlainMeantime(nn.Module):
         gap = gap.unsqueeze(-1)
         if name == "sin":
             return torch.cat([torch.sin(gap * w[::2]), torch.cos(gap * w[::2])], dim=-1)
-        return torch.exp(-gap.abs() * w) if name == "exp" else torch.log(1 + gap.abs() * w)
+        return {"exp": torch.exp(-gap.abs() * w), "log": torch.log(1 + gap.abs() * w)}[name]
 
     def represent(self, states: Tensor) -> Tensor:
         return self.head_norm(F.gelu(self.head(states), approximate="tanh"))

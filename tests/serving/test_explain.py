@@ -211,7 +211,7 @@ def test_meantimes_weights_are_the_plain_models(recommender, events):
     first = recommender.description.first_time
     time = torch.tensor([[*(found.events["timestamp"] - first), found.time - first]], dtype=torch.float64)
     real = torch.ones_like(items, dtype=torch.bool)
-    absolute = [plain._slot_features(name, time, real) for name in plain.absolute]
+    absolute = 2 * ([plain._slot_features(name, time, real) for name in plain.absolute],)  # queries and keys
     gap = time.unsqueeze(2) - time.unsqueeze(1)
     relative = [plain._gap_features(name, gap / plain.tau) for name in plain.relative]
     x = plain.item_embedding(items)
@@ -224,7 +224,7 @@ def test_meantimes_weights_are_the_plain_models(recommender, events):
             expected = logits.softmax(-1)[0, -1].detach().numpy()
             np.testing.assert_allclose(weights_of(found, layer, name), expected, rtol=0, atol=1e-5)
             assert np.ptp(expected) > 1e-3
-        x = block(x, absolute, relative, real)
+        x = block(x, absolute, relative, real.unsqueeze(1))
     assert found.layer == 2
     assert found.heads == [f"attention_{name}" for name in names]
     for name in names:

@@ -145,7 +145,7 @@ def test_interrupted_search_names_its_folder_and_resume_compares_keys(cluster, t
     [
         ({"cpus_per_trial": 9999}, "cpus_per_trial is 9999, but this machine has"),
         ({"gpus_per_trial": 1}, "gpus_per_trial is 1, but use_gpu is False"),
-        ({"num_sample": 3}, "search has no option 'num_sample'; did you mean num_samples"),
+        ({"num_sample": 3}, "search has no option 'num_sample'; did you mean 'num_samples'"),
         ({"resume": True}, "there is no search of MEANTIME on toy to resume in"),
         ({"resume": "nowhere"}, "there is no search to resume in"),
         ({"config_dict": {"valid_metric": "Foo@5"}}, "valid_metric is 'Foo@5', which is not measured"),

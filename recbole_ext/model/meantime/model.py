@@ -73,7 +73,7 @@ class MEANTIME(SequentialRecommender):
         self.TIME_SEQ = self.TIME + config["LIST_SUFFIX"]
         check_times(dataset, self.TIME_SEQ, "MEANTIME")
         self.reads_request_time = options.query_time == "target"
-        self.query_time, self.mask_ratio = options.query_time, options.mask_ratio
+        self.query_time_mode, self.mask_ratio = options.query_time, options.mask_ratio
         self.causal = options.objective == "next"
         self.pad_class, self.tau = bool(config["pad_class"]), options.tau
         self.mask_id = self.n_items
@@ -161,12 +161,12 @@ class MEANTIME(SequentialRecommender):
             queries = [self.dropout(self._absolute(name, position + 1, query_time)) for name in self.absolute]
         # kernels depend on differences only: times in units of tau, relative to each row's last query
         newest = query_time.gather(1, length.unsqueeze(1) - 1)
-        equal = query_time is time
+        is_cloze = query_time is time
         time, query_time = ((t.to(torch.float64) - newest) / self.tau for t in (time, query_time))
         sin = gaps = None
         if self.sin is not None:
             waves = self.sin(time, dtype)
-            sin = (waves if equal else self.sin(query_time, dtype), waves)
+            sin = (waves if is_cloze else self.sin(query_time, dtype), waves)
         if self.table is not None:
             gaps = self.table.locate(query_time, time, dtype)
         return TemporalContext(keys, queries, sin, gaps, mask)
@@ -193,7 +193,7 @@ class MEANTIME(SequentialRecommender):
         if self.causal:
             return self.next_loss(items, time, length)
         tokens, chosen = self.mask_items(items, length)
-        return self.loss_at(tokens, time, length, items, chosen)
+        return self.cloze_loss(tokens, time, length, items, chosen)
 
     def next_loss(self, items: Tensor, time: Tensor, length: Tensor) -> Tensor:
         """The mean loss of predicting each event of windows but the first from those before it.
@@ -215,10 +215,10 @@ class MEANTIME(SequentialRecommender):
 
     def _shifted(self, items: Tensor, time: Tensor, length: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         """Windows [B, T] as events, what each predicts, their times, those of their queries, and events in use [B]."""
-        query_time = time[:, 1:] if self.query_time == "target" else time[:, :-1]
+        query_time = time[:, 1:] if self.query_time_mode == "target" else time[:, :-1]
         return items[:, :-1], items[:, 1:], time[:, :-1], query_time, length - 1
 
-    def loss_at(self, tokens: Tensor, time: Tensor, length: Tensor, answers: Tensor, chosen: Tensor) -> Tensor:
+    def cloze_loss(self, tokens: Tensor, time: Tensor, length: Tensor, answers: Tensor, chosen: Tensor) -> Tensor:
         """The mean loss of `answers` [B, T] at the `chosen` positions, bool [B, T], given `tokens` [B, T]."""
         states, targets = [], []
         for rows, width in length_buckets(length):
@@ -260,7 +260,7 @@ class MEANTIME(SequentialRecommender):
     def training_window(self, interaction) -> tuple[Tensor, Tensor, Tensor]:
         """The newest N - 1 events and the target: items [B, T], seconds [B, T], positions in use [B]."""
         items, time, length = self._window(interaction, interaction[self.ITEM_ID], self._event_time(interaction))
-        if self.query_time == "last" and not self.causal:  # as in scoring: the target has the time of the event before
+        if self.query_time_mode == "last" and not self.causal:  # as in scoring: that of the event before
             target = (length - 1).unsqueeze(1)
             time = time.scatter(1, target, time.gather(1, (target - 1).clamp(min=0)))
         return items, time, length
@@ -268,7 +268,7 @@ class MEANTIME(SequentialRecommender):
     def request_window(self, interaction) -> tuple[Tensor, Tensor, Tensor]:
         """The newest N - 1 events and [MASK] at the time of the request: items, seconds, positions in use."""
         mask = torch.full_like(interaction[self.ITEM_SEQ_LEN], self.mask_id)
-        time = self._event_time(interaction) if self.query_time == "target" else None
+        time = self._event_time(interaction) if self.query_time_mode == "target" else None
         return self._window(interaction, mask, time)
 
     def _event_time(self, interaction) -> Tensor | None:
@@ -293,7 +293,7 @@ class MEANTIME(SequentialRecommender):
         first, run = unique_consecutive_rows(items, time, length)
         items, time, length = items[first], time[first], length[first]
         query_time = None
-        if self.causal:  # the last event is the query
+        if self.causal:  # no [MASK]: its time is that of the last event's query
             items, _, time, query_time, length = self._shifted(items, time, length)
         last = (length - 1).unsqueeze(1)
 

@@ -4,11 +4,12 @@ from typing import Any
 
 from recbole_ext.errors import InputError
 from recbole_ext.model.losses import LOSS_VALIDATORS, LOSSES
+from recbole_ext.model.meantime.kernels import TABULATED
 from recbole_ext.utils.validators import Int, ListOf, Number, OneOf, Optional_, validate_keys
 
 VALIDATORS = {
     "absolute_kernels": Optional_(ListOf(OneOf("position", "day", "constant"), may_be_empty=True)),
-    "relative_kernels": Optional_(ListOf(OneOf("sin", "exp", "log"), may_be_empty=True)),
+    "relative_kernels": Optional_(ListOf(OneOf("sin", *TABULATED), may_be_empty=True)),
     "kernel_freq": Number("(0, inf)"), "kernel_time_unit": Number("[1e-6, 4294967296]"),  # seconds
     "objective": OneOf("cloze", "next"), **LOSS_VALIDATORS, "loss_type": OneOf(*LOSSES),
     "query_time": OneOf("target", "last"), "mask_ratio": Number("(0, 1]"), "train_window": Int("[1, inf)"),
