@@ -12,6 +12,8 @@ import pytest
 
 import recbole_ext
 
+pytestmark = pytest.mark.slow
+
 ROOT = str(Path(recbole_ext.__file__).parents[1])
 # where RecBole 1.2.1 itself runs
 stock = pytest.mark.skipif(

@@ -19,6 +19,8 @@ from recbole_ext.checkpoint.restore import load_weights
 from recbole_ext.utils import random_state
 from recbole_ext.utils.versions import versions
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def state() -> dict:

@@ -27,7 +27,10 @@ from recbole_ext.tuning.journal import Journal
 from recbole_ext.utils import atomic_write as whole_file
 
 FULL = "/dev/full"
-pytestmark = pytest.mark.skipif(not os.path.exists(FULL), reason="no device that is always full here")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not os.path.exists(FULL), reason="no device that is always full here"),
+]
 needs_pyarrow = pytest.mark.skipif(importlib.util.find_spec("pyarrow") is None, reason="pyarrow is not installed")
 
 SIZES = pytest.mark.parametrize("rows", [1, 20_000], ids=["when it is closed", "in the middle"])

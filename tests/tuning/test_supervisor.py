@@ -15,7 +15,7 @@ import recbole_ext
 from recbole_ext.tuning import supervisor as scratch
 
 ROOT = Path(recbole_ext.__file__).resolve().parents[1]
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals")]
 PROGRAM = """
 import os, signal, subprocess, sys, time
 from recbole_ext.utils.signals import graceful_signals
