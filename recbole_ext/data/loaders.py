@@ -17,7 +17,7 @@ from recbole.utils import ModelType
 
 from recbole_ext.config.checks import check_evaluation, check_item_count, limit_eval_batch
 from recbole_ext.data.column_keys import check_column_keys
-from recbole_ext.data.event_log import EventLogDataset
+from recbole_ext.data.event_log_dataset import EventLogDataset
 from recbole_ext.data.files.atomic_file import download
 from recbole_ext.data.presplit import PreSplitDataset
 from recbole_ext.data.splits import recbole_dataset_class

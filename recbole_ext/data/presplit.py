@@ -8,7 +8,7 @@ import torch
 from recbole.data.interaction import Interaction
 from recbole.utils import FeatureType
 
-from recbole_ext.data.event_log import EventLogDataset
+from recbole_ext.data.event_log_dataset import EventLogDataset
 from recbole_ext.data.examples import EventLog, Examples
 from recbole_ext.data.files.atomic_file import AtomicTable
 from recbole_ext.data.files.exact_time import EVENTS

@@ -1,4 +1,7 @@
-"""RecBole's trainers with resumable checkpoints, correct gradient clipping, and clear errors for NaN."""
+"""RecBole's trainers with resumable checkpoints, correct gradient clipping, and clear errors for NaN.
+
+The training loop is RecBole's `Trainer.fit`; the classes here override the methods that it calls.
+"""
 
 import math
 from functools import cache
@@ -54,7 +57,7 @@ class CheckedTrainer:
         with tensorboard_errors(), tensorboard_in_log_dir(config):
             super().__init__(config, model)
         self.tensorboard = TensorBoardLog(self.tensorboard)
-        self.clip_grad_norm = None  # for RecBole's code: `_build_optimizer` does it
+        self.clip_grad_norm = None  # so that RecBole does not clip: `_build_optimizer` adds the clipping
         self.eval_collector, self.evaluator = LabelCollector(config), LabelEvaluator(config)
         self._seen_items: SeenItemFilter | None = None  # during an evaluation with `exclude_history`
 

@@ -10,7 +10,7 @@ from recbole.data.dataset import SequentialDataset
 from recbole.utils import FeatureType
 
 from recbole_ext import Config, InputError
-from recbole_ext.data.event_log import EventLogDataset
+from recbole_ext.data.event_log_dataset import EventLogDataset
 from recbole_ext.data.files.atomic_file import read_atomic, refuse_padding
 
 ML_100K = Path(recbole.__file__).parent / "dataset_example" / "ml-100k"

@@ -71,7 +71,7 @@ class MixedAttention(nn.Module):
         table: GapTable | None,
     ):
         super().__init__()
-        self.heads, self.relative, self.absolute = absolute + len(relative), list(relative), absolute
+        self.heads, self.relative, self.n_absolute = absolute + len(relative), list(relative), absolute
         self.d = hidden // self.heads
         self.query, self.key, self.value = (nn.Linear(hidden, hidden) for _ in range(3))
         self.output = nn.Linear(hidden, hidden)
@@ -94,11 +94,11 @@ class MixedAttention(nn.Module):
         """
         query = self._heads(self.query(queries) * self.d**-0.5)
         key, value = self._heads(self.key(x)), self._heads(self.value(x))
-        hidden = ~temporal.mask
+        is_hidden = ~temporal.mask
         mixed = []
         for head in range(self.heads):
             logits = self._logits(head, query[head], key[head], temporal)
-            logits = logits.masked_fill_(hidden, torch.finfo(logits.dtype).min)
+            logits = logits.masked_fill_(is_hidden, torch.finfo(logits.dtype).min)
             attention = logits.softmax(-1).to(value[head].dtype)
             if weights is not None:
                 weights.append(attention)
@@ -109,11 +109,11 @@ class MixedAttention(nn.Module):
         return x.split(self.d, dim=-1)
 
     def _logits(self, head: int, query: Tensor, key: Tensor, temporal: TemporalContext) -> Tensor:
-        if head < self.absolute:
+        if head < self.n_absolute:
             query = query + self.position_query[head](temporal.queries[head]) * self.d**-0.5
             key = key + self.position_key[head](temporal.keys[head])
             return query @ key.transpose(1, 2)
-        index = head - self.absolute
+        index = head - self.n_absolute
         scale = self.d**-0.5
         content = query if self.content_bias is None else query + self.content_bias[index] * scale
         a = self.dropout((query + self.gap_bias[index] * scale) @ self.gap_key[index].weight)  # [B, R, H]
