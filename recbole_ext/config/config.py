@@ -77,7 +77,9 @@ class Config(RecBoleConfig):
         keys = {str(key): value for key, value in (config_dict or {}).items()}
         with recbole_errors_as_input_error("these keys"):
             super().__init__(model, dataset, config_file_list, keys)
-        contract.check_config(self.model_class, self)
+        for key in contract.check_config(self.model_class, self):
+            if key in self.user_keys and not self._is_default(key, self[key]):
+                getLogger().warning(f"key '{key}' has no effect with the other keys of this run.")
 
     # ------------------------------------------------------------------ reading the sources
 

@@ -116,7 +116,8 @@ class Model(ItemScorer, Protocol):
 
     @staticmethod
     def check_config(config: Any) -> Any:
-        """Raise `InputError` if the keys contradict each other. Called before any data is read."""
+        """Raise `InputError` if the keys contradict each other. Called before any data is read. The result may have an
+        attribute `without_effect`: names of keys that the other keys make useless."""
 
     context_features: Sequence[str]
     """Columns of the .inter file that a request takes from the user's last event; default none."""
@@ -193,10 +194,10 @@ def validators(model_class: Any) -> dict[str, Validator]:
     return getattr(model_class, "validators", {})
 
 
-def check_config(model_class: Any, config: Any) -> None:
-    """Let the model check its keys. Raises `InputError`."""
-    if hasattr(model_class, "check_config"):
-        model_class.check_config(config)
+def check_config(model_class: Any, config: Any) -> Sequence[str]:
+    """Let the model check its keys. Returns the keys that have no effect with these values. Raises `InputError`."""
+    checked = model_class.check_config(config) if hasattr(model_class, "check_config") else None
+    return getattr(checked, "without_effect", ())
 
 
 # -------------------------------------------------------------------- serving

@@ -23,6 +23,9 @@ LOSS_VALIDATORS = {
     "gbce_calibration": Number("[0, 1]"),
 }  # fmt: skip
 
+SAMPLING = ("num_negatives", "negative_distribution")
+READ_BY = {"SSM": (*SAMPLING, "logq_correction"), "gBCE": (*SAMPLING, "gbce_calibration"), "BCE": SAMPLING}
+
 SummedLoss = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
 
 
@@ -146,6 +149,11 @@ class ItemLoss(nn.Module):
             return 1.0
         alpha = min(num_negatives / max(n_items - 2, 1), 1.0)
         return alpha * (self.calibration * (1 - 1 / alpha) + 1 / alpha)
+
+
+def keys_without_effect(loss_type: str) -> tuple[str, ...]:
+    """The keys of `LOSS_VALIDATORS` that a loss does not read."""
+    return tuple(key for key in LOSS_VALIDATORS if key not in READ_BY.get(loss_type, ()))
 
 
 def item_loss(config: Any, dataset: Any, n_items: int) -> ItemLoss:

@@ -394,3 +394,21 @@ def test_the_units_of_time_are_those_that_the_data_knows():
 def test_arguments_of_another_type_are_refused(arguments, sentence):
     with pytest.raises(InputError, match=sentence):
         Config("MEANTIME", "ml-100k", **{"argv": [], **arguments})
+
+
+@pytest.mark.parametrize(
+    ("model", "keys", "unread"),
+    [
+        ("MEANTIME", {"objective": "next", "mask_ratio": 0.3}, ["mask_ratio"]),
+        ("MEANTIME", {"num_negatives": 7, "logq_correction": False}, ["logq_correction", "num_negatives"]),
+        ("MEANTIME", {"loss_type": "SSM", "num_negatives": 7, "gbce_calibration": 0.5}, ["gbce_calibration"]),
+        ("LightSANs", {"loss_type": "gBCE", "logq_correction": False}, ["logq_correction"]),
+        ("LightSANs", {"loss_type": "BPR", "negative_distribution": "mixed"}, ["negative_distribution"]),
+        ("LightSANs", {"loss_type": "BCE", "num_negatives": 7, "negative_distribution": "mixed"}, []),
+        ("MEANTIME", {"mask_ratio": 0.3}, []), ("MEANTIME", {"objective": "next", "mask_ratio": 0.2}, []),
+    ],
+)  # fmt: skip
+def test_a_key_that_other_keys_make_useless_is_said(model, keys, unread, caplog):
+    Config(model, "ml-100k", None, keys, argv=[])
+    said = re.findall("key '([a-z_]+)' has no effect with the other keys", caplog.text)
+    assert sorted(said) == unread

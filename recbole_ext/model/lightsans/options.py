@@ -4,7 +4,7 @@ from typing import Any
 
 from recbole_ext.errors import InputError
 from recbole_ext.model.layers import ACTIVATIONS
-from recbole_ext.model.losses import LOSS_VALIDATORS, LOSSES
+from recbole_ext.model.losses import LOSS_VALIDATORS, LOSSES, keys_without_effect
 from recbole_ext.utils.validators import Bool, Int, OneOf, Optional_, validate_keys
 
 VALIDATORS = {
@@ -30,6 +30,7 @@ class LightSANsOptions:
         values = validate_keys(config, VALIDATORS)
         self.position, self.attention, self.heads = values["position"], values["attention"], values["n_heads"]
         self.compat, self.loss_type = values["recbole_compat"], values["loss_type"]
+        self.without_effect = keys_without_effect(self.loss_type)
         if values["hidden_size"] % self.heads:
             raise InputError(f"hidden_size is {values['hidden_size']}, which n_heads {self.heads} does not divide.")
         if self.compat and self.loss_type not in ("CE", "BPR"):

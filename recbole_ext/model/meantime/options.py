@@ -3,7 +3,7 @@
 from typing import Any
 
 from recbole_ext.errors import InputError
-from recbole_ext.model.losses import LOSS_VALIDATORS, LOSSES
+from recbole_ext.model.losses import LOSS_VALIDATORS, LOSSES, keys_without_effect
 from recbole_ext.model.meantime.kernels import TABULATED
 from recbole_ext.utils.validators import Int, ListOf, Number, OneOf, Optional_, validate_keys
 
@@ -43,5 +43,8 @@ class MeantimeOptions:
         if "sin" in self.relative and hidden % 2:
             raise InputError(f"hidden_size is {hidden}; the sin kernel needs an even number.")
         self.objective: str = values["objective"]
+        self.without_effect = keys_without_effect(values["loss_type"])
+        if self.objective == "next":
+            self.without_effect += ("mask_ratio",)
         if values["loss_type"] != "CE" and config["pad_class"]:
             raise InputError(f"pad_class is True with loss_type {values['loss_type']}; it is an option of CE.")
