@@ -197,10 +197,14 @@ def _form(value: Any, shape: torch.Size) -> str:
 
 
 def compare_keys(checkpoint: dict[str, Any], config: Any, keys: Iterable[str], path: str | os.PathLike) -> None:
-    """Check that keys have the values that a checkpoint was trained with; `InputError` names the first difference."""
+    """Check that keys have the values that a checkpoint was trained with; `InputError` names the first difference.
+
+    A checkpoint that is older than a key was trained with what is the key's default now.
+    """
+    stored = {**getattr(config, "internal_config_dict", {}), **checkpoint["config"]}
     for key in keys:
-        trained_with, value = checkpoint["config"].get(key), to_builtin(config[key])
-        if key in checkpoint["config"] and trained_with != value:
+        trained_with, value = stored.get(key), to_builtin(config[key])
+        if key in stored and trained_with != value:
             raise InputError(
                 f"{key} is {value!r}, but checkpoint {path} was trained with {trained_with!r}; set it to that value."
             )

@@ -101,7 +101,7 @@ def known_keys(model_class: Any, defaults: Iterable[str] = (), transform: str | 
     """
     keys = {*defaults, *_documented(), *UNDOCUMENTED}
     keys -= OF_HISTORIES | {"exclude_history", "preload_weight"}
-    keys |= read_by(model_class) | OF_TRANSFORMS.get(str(transform), set())
+    keys |= read_by(model_class) | contract.validators(model_class).keys() | OF_TRANSFORMS.get(str(transform), set())
     if contract.input_type(model_class) is None:
         keys.add("loss_type")  # RecBole derives the input type from it
     if model_class.type == ModelType.SEQUENTIAL:

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import torch
 
-from recbole_ext import Recommender, load_data_and_model, run_recbole
+from recbole_ext import InputError, Recommender, load_data_and_model, run_recbole
 from recbole_ext.checkpoint import file as checkpoint
 from tests.checkpoint.write_sample import FOLDER, write_events
 
@@ -48,6 +48,13 @@ def test_training_resumes_after_the_latest_epoch(sample):
     assert latest["epoch"] == 2
     assert len(latest["curves"]["train_loss"]) == 3
     assert None not in latest["curves"]["train_loss"]
+
+
+@pytest.mark.parametrize("sample", SAMPLES, indirect=True)
+def test_a_key_that_is_newer_than_the_checkpoint_has_its_default(sample):
+    keys = {"data_path": "dataset", "epochs": 3, "objective": "next"}
+    with pytest.raises(InputError, match="objective is 'next', but checkpoint .* was trained with 'cloze'"):
+        run_recbole(resume=sample, config_dict=keys, argv=[])
 
 
 @pytest.mark.parametrize("sample", SAMPLES, indirect=True)

@@ -146,8 +146,9 @@ def test_what_does_not_go_with_resume_is_one_sentence(run, tmp_path):
     for keys, sentence in (
         ({"model": "SASRec"}, "is of MEANTIME, not of SASRec; leave --model out"),
         ({"dataset": "other"}, "is of toy, not of other"),
-        ({"config_file_list": ["a.yaml"]}, "config_files does not go"),
-        ({"saved": False}, "saved=False does not go"), ({"config_dict": {"epoch": 3}}, "did you mean 'epochs'"),
+        ({"config_file_list": ["a.yaml"]}, "config_files cannot be used with resume"),
+        ({"saved": False}, "saved=False cannot be used with resume"),
+        ({"config_dict": {"epoch": 3}}, "did you mean 'epochs'"),
         ({"argv": ["--lerning_rate=1"]}, "key 'lerning_rate' is not read"),
         ({"config_dict": {"n_layers": 2}}, "does not fit MEANTIME as configured"),
         ({"config_dict": {"kernel_freq": 10.0}}, "kernel_freq is 10.0, but checkpoint"),
