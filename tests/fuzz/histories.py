@@ -167,6 +167,7 @@ def check(case: HistoryCase) -> str:
 def expected_requests(case: HistoryCase, model: Served) -> list[Request]:
     """The requests that a case means."""
     options, python = case.options, case.form == "frame"
+    _check_options(options, python)
     if case.fault:
         last = list(case.columns)[-1]
         unread = last == "note" or (last == "timestamp" and case.model == "LightSANs")
@@ -174,7 +175,6 @@ def expected_requests(case: HistoryCase, model: Served) -> list[Request]:
             raise Unclear
         of_a_line = ("field too many", "field missing", "trailing comma", "NUL", "bytes")
         raise Refused(case.fault, line=case.fault in of_a_line and case.form in ("csv", "inter"))
-    _check_options(options, python)
     open_question, in_file = False, not python
     columns: dict[str, list] = {}
     for name, (kind, values) in case.columns.items():
