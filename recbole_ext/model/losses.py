@@ -19,7 +19,7 @@ DISTRIBUTIONS = ("uniform", "popularity", "in_batch", "mixed")
 LOGITS_AT_ONCE = 2**27  # numbers; 512 MiB in float32
 
 LOSS_VALIDATORS = {
-    "num_negatives": Int("[1, inf)"), "negative_distribution": OneOf(*DISTRIBUTIONS), "logq_correction": Bool(),
+    "num_negatives": Int("[1, 10000000]"), "negative_distribution": OneOf(*DISTRIBUTIONS), "logq_correction": Bool(),
     "gbce_calibration": Number("[0, 1]"),
 }  # fmt: skip
 
