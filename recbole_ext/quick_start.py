@@ -19,8 +19,8 @@ from recbole_ext.checkpoint.restore import (
     compare_keys,
     load_weights,
     naming_checkpoint,
-    parse_device,
     resolve_class,
+    set_device,
     stored_keys,
 )
 from recbole_ext.config import Config
@@ -187,9 +187,7 @@ def load_data_and_model(
     network_class = resolve_class(checkpoint, model, path)
     with naming_checkpoint(path, config_dict or {}):
         config = build_config(Config, checkpoint, network_class, config_dict or {})
-    if device is not None:
-        config["device"] = parse_device(device)
-        config["use_gpu"] = config["device"].type != "cpu"
+    set_device(config, device)
     init_seed(config["seed"], config["reproducibility"])
     with naming_checkpoint(path, config_dict or {}):
         data = create_dataset(config)

@@ -84,14 +84,16 @@ def build_config(config_class: type, checkpoint: dict[str, Any], model: str | ty
     return config_class(model, keys.pop("dataset"), None, keys, argv=[])
 
 
-def parse_device(name: str | torch.device) -> torch.device:
-    """The device with this name; `InputError` if this machine does not have it."""
+def set_device(config: Any, name: str | torch.device | None) -> None:
+    """Let a configuration use the device with this name, if one is named; `InputError` if this machine lacks it."""
+    if name is None:
+        return
     try:
         device = torch.device(name)
         torch.empty(1, device=device).item()  # also fails on the device "meta", whose tensors have no values
     except (RuntimeError, AssertionError, TypeError) as error:
         raise InputError(f"device is {str(name)!r}, which this machine lacks: {str(error).splitlines()[0]}") from error
-    return device
+    config["device"], config["use_gpu"] = device, device.type != "cpu"
 
 
 @contextlib.contextmanager

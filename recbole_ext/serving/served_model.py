@@ -16,8 +16,8 @@ from recbole_ext.checkpoint.restore import (
     build_config,
     load_weights,
     naming_checkpoint,
-    parse_device,
     resolve_class,
+    set_device,
 )
 from recbole_ext.config.config import OfflineConfig
 from recbole_ext.config.metrics import for_serving
@@ -93,9 +93,7 @@ class ServedModel:
             raise InputError(
                 f"checkpoint {path} is of {state['model']}, which is not a sequential model: it does not use histories."
             )
-        if device is not None:
-            config["device"] = parse_device(device)
-            config["use_gpu"] = config["device"].type != "cpu"
+        set_device(config, device)
         with naming_checkpoint(path):
             network, description = _rebuild(config, state, path)
         load_weights(network, state, path)

@@ -153,22 +153,18 @@ class MEANTIME(SequentialRecommender):
         # positions count from the end: that of the request or target is always N - 1
         position = slot + (self.max_seq_length - length.unsqueeze(1)) - int(self.causal)
         keys = [self.dropout(self._absolute(name, position, time)) for name in self.absolute]
-        queries = keys
-        if query_time is None:
-            query_time = time
-        else:
+        # kernels depend on differences only: times in units of tau, relative to each row's last query
+        newest = (time if query_time is None else query_time).gather(1, length.unsqueeze(1) - 1)
+        key_gap = (time.to(torch.float64) - newest) / self.tau
+        key_waves = None if self.sin is None else self.sin(key_gap, dtype)
+        queries, query_gap, query_waves = keys, key_gap, key_waves
+        if query_time is not None:
             mask = mask & (slot <= slot.unsqueeze(1))  # [B, T, T]
             queries = [self.dropout(self._absolute(name, position + 1, query_time)) for name in self.absolute]
-        # kernels depend on differences only: times in units of tau, relative to each row's last query
-        newest = query_time.gather(1, length.unsqueeze(1) - 1)
-        is_cloze = query_time is time
-        time, query_time = ((t.to(torch.float64) - newest) / self.tau for t in (time, query_time))
-        sin = gaps = None
-        if self.sin is not None:
-            waves = self.sin(time, dtype)
-            sin = (waves if is_cloze else self.sin(query_time, dtype), waves)
-        if self.table is not None:
-            gaps = self.table.locate(query_time, time, dtype)
+            query_gap = (query_time.to(torch.float64) - newest) / self.tau
+            query_waves = None if self.sin is None else self.sin(query_gap, dtype)
+        sin = None if self.sin is None else (query_waves, key_waves)
+        gaps = None if self.table is None else self.table.locate(query_gap, key_gap, dtype)
         return TemporalContext(keys, queries, sin, gaps, mask)
 
     def _absolute(self, name: str, position: Tensor, time: Tensor) -> Tensor:
