@@ -91,8 +91,14 @@ def as_text(table: Table, name: str, flags: bool = False) -> np.ndarray:
         flags: whether True and False are valid tokens: yes for features, no for users and items.
 
     Raises:
-        InputError: a token is missing, or is neither text nor a whole number.
+        InputError: a token is missing, has a NUL character, or is neither text nor a whole number.
     """
+    text = _as_text(table, name, flags)
+    table.refuse(np.array(["\0" in token for token in text], dtype=bool), name, "remove the NUL character")
+    return text
+
+
+def _as_text(table: Table, name: str, flags: bool) -> np.ndarray:
     column = table.frame[name]
     table.refuse(missing(column), name, "give every row one")
     values = _array(column)

@@ -201,7 +201,7 @@ def expected_requests(case: HistoryCase, model: Served) -> list[Request]:
             open_question |= name == "note" and not python and any(set(value) & set('\n\r\0"') for value in values)
             columns[name] = list(values)
     read = [name for name in case.columns if name != "note" or case.form in ("csv", "inter")]  # a text file as a whole
-    if not python and any("\0" in str(value) for name in read for value in case.columns[name][1]):
+    if any("\0" in str(value) for name in read for value in case.columns[name][1]):
         raise Refused("NUL")
     if case.form == "inter" and any(
         set("\t\n\r") & set(str(value)) for _, values in case.columns.values() for value in values

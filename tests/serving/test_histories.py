@@ -416,6 +416,7 @@ def test_tokens_are_text_or_numbers_of_any_dtype(values, dtype, expected, make_r
         ([2.0**53], None), (DATES, None), ([2.0**24], np.float32), ([2.0**11], np.float16), ([2.0**24], "Float32"),
         ([np.float32(2**24)], object),
         ([dt.date(2020, 1, 1)], object), (pd.to_timedelta([1]), None), ([True], "boolean"), ([7, None], "Int64"),
+        (["a\0"], None), ([2, "a\0"], object), (["a\0"], "category"),
     ],
     ids=str,
 )  # fmt: skip
