@@ -1,13 +1,10 @@
 """From tables of events to requests: users need not be in the training data.
 
-`HistoryReader.convert` checks a table and converts each column once into `RequestEvents`, sorted by user and time.
-`HistoryReader.requests` then selects the events of each request and turns them into the model's examples.
-
-N events, n users of the requests. The name of an array begins with what indexes it: `event_...` [N], `user_...` [n].
+`HistoryReader.convert` checks a table and converts each column once; `HistoryReader.make_requests` then selects the
+events of each request and turns them into the model's examples. n users.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from logging import getLogger
 from typing import Any
 
@@ -17,129 +14,12 @@ import torch
 from torch import Tensor
 
 from recbole_ext.data.description import DatasetDescription
-from recbole_ext.data.examples import EventLog, Examples
 from recbole_ext.data.files.table import Table, refuse_repeated, values_table
-from recbole_ext.data.ranges import Ranges
 from recbole_ext.errors import InputError
 from recbole_ext.model import contract
 from recbole_ext.serving.columns import Vocabulary, as_text, feature, missing, numbers, request_seconds, seconds
+from recbole_ext.serving.requests import Requests, UserEvents
 from recbole_ext.utils.wording import counted, nearest, quoted
-
-
-@dataclass(frozen=True)
-class Requests:
-    """One request for each of n users.
-
-    Attributes:
-        users: tokens, in the order of the request. [n]
-        examples: the requests with their histories, n rows.
-        user_features: features of users that the histories contain, [n, ...] each.
-        user_start, seen_items: `seen_items[user_start[i] : user_start[i + 1]]` are the item ids of all events of user
-            i. They include events that the history leaves out because they are too old or not positive.
-    """
-
-    users: np.ndarray
-    examples: Examples
-    user_features: dict[str, Tensor]
-    user_start: np.ndarray
-    seen_items: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.users)
-
-    def seen_pairs(self, rows: slice) -> tuple[np.ndarray, np.ndarray]:
-        """Seen items of some requests: the row within `rows` and the item id of each, [P]."""
-        start = self.user_start[rows.start : rows.stop + 1]
-        return np.repeat(np.arange(len(start) - 1), np.diff(start)), self.seen_items[start[0] : start[-1]]
-
-
-@dataclass(frozen=True)
-class RequestEvents:
-    """Events sorted by user and time; events with equal times keep the order of their rows.
-
-    Attributes:
-        table: the source of the events.
-        users: tokens, [n].
-        event_row: row in `table`. [N]
-        event_user: index into `users`, ascending. [N]
-        event_item: item id, 0 for items unknown to the model. [N]
-        event_time: seconds since the first training event, float64; `None` if the table has no times. [N]
-        event_positive: whether the event may be part of a history, bool. [N]
-    """
-
-    table: Table
-    users: np.ndarray
-    event_row: np.ndarray
-    event_user: np.ndarray
-    event_item: np.ndarray
-    event_time: np.ndarray | None
-    event_positive: np.ndarray
-
-    def select(self, events: np.ndarray) -> "RequestEvents":
-        """Some of the events, by index or mask, for the same users."""
-        return replace(
-            self, event_row=self.event_row[events], event_user=self.event_user[events],
-            event_item=self.event_item[events], event_positive=self.event_positive[events],
-            event_time=None if self.event_time is None else self.event_time[events],
-        )  # fmt: skip
-
-    def select_users(self, users: np.ndarray) -> "RequestEvents":
-        """The events of these users, in the order of `users`."""
-        new_index = pd.Index(users, dtype=object).get_indexer(pd.Index(self.users, dtype=object))  # by old index
-        event_user = new_index[self.event_user]
-        order = np.argsort(event_user, kind="stable")
-        order = order[event_user[order] >= 0]
-        return replace(self.select(order), users=users, event_user=event_user[order])
-
-    def select_before(self, user_time: np.ndarray, positive: bool) -> "RequestEvents":
-        """The events up to the request of each user.
-
-        Args:
-            user_time: times of the requests, [n].
-            positive: whether histories hold positive events only. Then, as in training, an event at the very time of
-                the request is not part of the history.
-        """
-        if self.event_time is None:
-            raise ValueError("events without times cannot be compared with the time of a request")
-        request_time = user_time[self.event_user]
-        events = self
-        if positive:
-            events = replace(self, event_positive=self.event_positive & (self.event_time < request_time))
-        return events.select(self.event_time <= request_time)
-
-    def user_start(self) -> np.ndarray:
-        """The events of user i are `user_start[i]:user_start[i + 1]`. [n + 1]"""
-        return np.searchsorted(self.event_user, np.arange(len(self.users) + 1))
-
-    def user_last_event(self) -> np.ndarray:
-        """Index of each user's last event, -1 for users without events. [n]"""
-        start = self.user_start()
-        return np.where(np.diff(start) > 0, start[1:] - 1, -1)
-
-    def seen_items(self) -> tuple[np.ndarray, np.ndarray]:
-        """The start of each user in the list of item ids, [n + 1], and the list. Unknown items are left out."""
-        known = self.select(self.event_item > 0)
-        return known.user_start(), known.event_item
-
-    def history(self) -> "RequestEvents":
-        """The events that may be part of a history: positive, with a known item."""
-        return self.select((self.event_item > 0) & self.event_positive)
-
-    def to_examples(self, requests: dict[str, Tensor], config: Any, item_field: str, time_field: str) -> Examples:
-        """One example for each user, with these events as the history.
-
-        Args:
-            requests: columns of the requests, [n] each.
-            config: of the model.
-            item_field, time_field: names of the columns of the history.
-        """
-        columns = {item_field: torch.from_numpy(self.event_item)}
-        if self.event_time is not None:
-            columns[time_field] = torch.from_numpy(self.event_time)
-        start, max_length = self.user_start(), config["MAX_ITEM_LIST_LENGTH"]
-        ranges = Ranges(np.maximum(start[:-1], start[1:] - max_length), start[1:], np.arange(len(self.users)))
-        suffix, length_field = config["LIST_SUFFIX"], config["ITEM_LIST_LENGTH_FIELD"]
-        return Examples(EventLog(requests), EventLog(columns, tuple(columns)), ranges, suffix, length_field, max_length)
 
 
 class HistoryReader:
@@ -188,9 +68,9 @@ class HistoryReader:
         Raises:
             InputError: a column is missing, a value is wrong, or a user has no event with a known item.
         """
-        return self.requests(self.convert(histories), users, at)
+        return self.make_requests(self.convert(histories), users, at)
 
-    def convert(self, histories: pd.DataFrame | Table) -> RequestEvents:
+    def convert(self, histories: pd.DataFrame | Table) -> UserEvents:
         """The events of a table; users are in order of appearance.
 
         Raises:
@@ -201,33 +81,35 @@ class HistoryReader:
         item = self.items.ids(as_text(table, description.iid_field))
         time = seconds(table, description.time_field, description) if description.time_field in table.frame else None
         users, row, positive = np.asarray(users, dtype=object), np.arange(len(item)), self._positive(table)
-        events = RequestEvents(table, users, row, event_user, item, time, positive)
+        events = UserEvents(table, users, row, event_user, item, time, positive)
         return events.select(np.lexsort((event_user,) if time is None else (time, event_user)))  # a stable sort
 
-    def requests(self, events: RequestEvents, users: Iterable[Any] | Table | None, at: Any) -> Requests:
+    def make_requests(self, events: UserEvents, users: Iterable[Any] | Table | None, at: Any) -> Requests:
         """Requests from converted events; arguments and errors as for `read`."""
         description = self.description
         if users is not None:
             events = events.select_users(self._requested_users(users))
+        if not len(events.users):
+            getLogger().warning(f"{events.table.path}: there is no user to make a request for; the result is empty.")
         self._report_unknown_items(events)
         user_time = None
         if at is not None:
             user_time = self._request_times(at, events)
-            events = events.select_before(user_time, self.config["history"] == "positive")
+            events = events.select_up_to(user_time, self.config["history"] == "positive")
         history = events.history()
-        self._refuse_empty(events.users, np.diff(history.user_start()))
-        last_event = events.user_last_event()
+        self._refuse_short(history)
         if user_time is None and events.event_time is not None:
-            user_time = _at_last_event(events.event_time, last_event, 0.0)
+            user_time = events.last_value(events.event_time, 0.0)
+        last_row = events.last_value(events.event_row, -1)
         user_id = torch.from_numpy(self.users.ids(events.users))
         columns = {description.uid_field: user_id}
         if user_time is not None:
             columns[description.time_field] = torch.from_numpy(user_time)
-        last_row = _at_last_event(events.event_row, last_event, -1)
         columns |= self._context_columns(events, last_row)
         examples = history.to_examples(columns, self.config, description.iid_field, description.time_field)
         user_features = self._user_features(events.table, last_row, user_id)
-        return Requests(events.users, examples, user_features, *events.seen_items())
+        seen = events.with_known_item()
+        return Requests(events.users, examples, user_features, seen.event_item, seen.user_start())
 
     # ---------------------------------------------------------------- checks of the events
 
@@ -262,7 +144,7 @@ class HistoryReader:
             if similar := nearest(name, unread):
                 getLogger().warning(f"histories: the column '{similar}' is not read; the model's feature is '{name}'.")
 
-    def _report_unknown_items(self, events: RequestEvents) -> None:
+    def _report_unknown_items(self, events: UserEvents) -> None:
         rows = np.sort(events.event_row[events.event_item == 0])
         if len(rows):
             names = pd.unique(as_text(events.table.take(rows), self.description.iid_field))
@@ -290,13 +172,15 @@ class HistoryReader:
         )
         return all_rows
 
-    def _refuse_empty(self, users: np.ndarray, user_length: np.ndarray) -> None:
-        # a model that can score without a history needs a user that it knows
-        empty = user_length < self.min_history if self.min_history else (user_length < 1) & (self.users.ids(users) == 0)
-        if empty.any():
+    def _refuse_short(self, history: UserEvents) -> None:
+        """Refuse users with too few events for the model."""
+        length, users = history.user_length(), history.users
+        unknown = self.users.ids(users) == 0  # whom a model that can score without a history cannot score
+        short = length < self.min_history if self.min_history else (length == 0) & unknown
+        if short.any():
             raise InputError(
-                f"{counted(empty.sum(), 'user')} without an event with an item that the model knows up to the time of "
-                f"the request: {quoted(users[empty])}; leave them out or give them a history."
+                f"{counted(short.sum(), 'user')} without an event with an item that the model knows up to the time of "
+                f"the request: {quoted(users[short])}; leave them out or give them a history."
             )
 
     # ---------------------------------------------------------------- users and times of the requests
@@ -309,7 +193,7 @@ class HistoryReader:
         table.refuse(pd.Index(names, dtype=object).duplicated(), field, "it appears twice; ask for each user once")
         return names
 
-    def _request_times(self, at: Any, events: RequestEvents) -> np.ndarray:
+    def _request_times(self, at: Any, events: UserEvents) -> np.ndarray:
         """Time of each user's request in seconds since the first training event, [n]."""
         description = self.description
         if events.event_time is None:
@@ -335,7 +219,7 @@ class HistoryReader:
 
     # ---------------------------------------------------------------- features of the requests
 
-    def _context_columns(self, events: RequestEvents, user_row: np.ndarray) -> dict[str, Tensor]:
+    def _context_columns(self, events: UserEvents, user_row: np.ndarray) -> dict[str, Tensor]:
         """Context features of the requests, [n], from each user's last event."""
         if not self.context_features:
             return {}
@@ -359,11 +243,3 @@ class HistoryReader:
             values[torch.from_numpy(users)] = new_values.to(values.dtype)
             features[name] = values
         return features
-
-
-def _at_last_event(event_values: np.ndarray, user_last_event: np.ndarray, default: float) -> np.ndarray:
-    """The value of each user's last event, [n]; the default for users without events."""
-    values = np.full(len(user_last_event), default, dtype=event_values.dtype)
-    has_event = user_last_event >= 0
-    values[has_event] = event_values[user_last_event[has_event]]
-    return values

@@ -18,7 +18,7 @@ from recbole_ext.serving.columns import as_text
 from recbole_ext.serving.explain.explainer import explain
 from recbole_ext.serving.explain.explanation import Explanation
 from recbole_ext.serving.exporter import target_file, write
-from recbole_ext.serving.histories import Requests
+from recbole_ext.serving.requests import Requests
 from recbole_ext.serving.scoring import Vectors, best_items, item_table, item_vectors, refuse_nan, user_vectors
 from recbole_ext.serving.served_model import ServedModel
 from recbole_ext.utils.paths import check_outputs, writable_file

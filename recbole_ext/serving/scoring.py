@@ -15,7 +15,7 @@ from recbole_ext.model import MODELS, contract
 from recbole_ext.model.registry import name_of
 
 if TYPE_CHECKING:
-    from recbole_ext.serving.histories import Requests
+    from recbole_ext.serving.requests import Requests
     from recbole_ext.serving.served_model import ServedModel
 
 MAX_ROWS = 256  # requests of a batch

@@ -25,7 +25,8 @@ from recbole_ext.data.description import DatasetDescription
 from recbole_ext.data.files.item_files import ITEM_NAME, resolve_item_names
 from recbole_ext.errors import InputError
 from recbole_ext.serving.columns import Vocabulary
-from recbole_ext.serving.histories import HistoryReader, Requests
+from recbole_ext.serving.histories import HistoryReader
+from recbole_ext.serving.requests import Requests
 from recbole_ext.serving.scoring import Scorer, make_scorer
 from recbole_ext.utils import random_state
 

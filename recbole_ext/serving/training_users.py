@@ -12,7 +12,7 @@ from recbole_ext.data import create_dataset
 from recbole_ext.data.examples import EventLog, Examples
 from recbole_ext.data.ranges import Ranges
 from recbole_ext.errors import InputError
-from recbole_ext.serving.histories import Requests
+from recbole_ext.serving.requests import Requests
 from recbole_ext.serving.served_model import ServedModel
 from recbole_ext.utils.wording import counted
 
@@ -48,9 +48,9 @@ def training_user_requests(served: ServedModel, changes: dict[str, Any]) -> Requ
         getLogger().warning(f"{counted(skipped, 'user')} without an event for a history left out.")
     by_user = np.argsort(event_user, kind="stable")
     by_user = by_user[np.isin(event_user[by_user], user_id)]
-    user_start = np.searchsorted(event_user[by_user], np.append(user_id, np.iinfo(np.int64).max))
+    seen_start = np.searchsorted(event_user[by_user], np.append(user_id, np.iinfo(np.int64).max))
     tokens = np.array([str(token) for token in dataset.field2id_token[user_field][user_id]], dtype=object)
-    return Requests(tokens, examples, {}, user_start, event_item[by_user])
+    return Requests(tokens, examples, {}, event_item[by_user], seen_start)
 
 
 def _training_data(served: ServedModel, changes: dict[str, Any]) -> Any:

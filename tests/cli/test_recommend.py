@@ -236,7 +236,7 @@ def test_an_option_of_tokens_without_a_file_is_one_sentence(call, model, events,
 
 
 @pytest.mark.parametrize("out", ["recs.csv", "recs.jsonl", pytest.param("recs.parquet", marks=needs_pyarrow)])
-def test_nobody_to_recommend_for_is_an_empty_file(call, model, events, out):
+def test_nobody_to_recommend_for_is_an_empty_file_with_a_warning(call, model, events, out, caplog):
     write(events, "new.csv")
     Path("none.csv").write_text("user_id,item_id,timestamp\n")
     Path("none.inter").write_text("user_id:token\titem_id:token\ttimestamp:float\n")
@@ -244,8 +244,10 @@ def test_nobody_to_recommend_for_is_an_empty_file(call, model, events, out):
     path = model()
     requests = [{"histories": "none.csv"}, {"histories": "none.inter"}, {"histories": "new.csv", "users": "nobody.txt"}]
     for request in requests + [{**request, "at": 5} for request in requests]:
+        caplog.clear()
         told = call(checkpoint=path, out=out, **request)
         assert told == (0, f"0 recommendations for 0 users: {os.path.abspath(out)}\n", "")
+        assert f"{request['histories']}: there is no user to make a request for; the result is empty." in caplog.text
         if out.endswith(".jsonl"):
             assert Path(out).read_bytes() == b""
         else:

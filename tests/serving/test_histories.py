@@ -267,11 +267,14 @@ def test_a_column_twice_is_refused(suffix, make_reader):
 
 
 @pytest.mark.parametrize("suffix", FORMATS)
-def test_no_events_are_no_requests_and_users_without_events_are_named(suffix, make_reader):
+def test_no_events_are_a_warning_and_users_without_events_are_named(suffix, make_reader, caplog):
     reader = make_reader()
     empty = in_format(column([1.0, 2.0])[:0], suffix, reader)
     for at in (None, 5, {}):
+        caplog.clear()
         assert histories_of(reader, empty, at=at) == {}
+        name = f"new{suffix}" if suffix else "histories"
+        assert caplog.messages == [f"{name}: there is no user to make a request for; the result is empty."]
         assert histories_of(reader, empty, users=[], at=at) == {}
         assert histories_of(reader, in_format(column([1.0, 2.0]), suffix, reader), users=[], at=at) == {}
     assert "1 user without an event" in refusal(reader.read, empty, users=["u1"])

@@ -20,7 +20,7 @@ from recbole_ext.model import contract
 from recbole_ext.model.contract import AttentionWeights
 from recbole_ext.serving.columns import as_text
 from recbole_ext.serving.explain.explanation import Explanation
-from recbole_ext.serving.histories import Requests
+from recbole_ext.serving.requests import Requests
 from recbole_ext.serving.scoring import refuse_nan
 from recbole_ext.serving.served_model import ServedModel
 from recbole_ext.utils.wording import quoted
@@ -92,7 +92,7 @@ def _read_request(served: ServedModel, histories: pd.DataFrame | Table, user: An
             f"user '{token}' is not in the histories, which have {len(events.users):,} others; give events of that "
             f"user."
         )
-    requests = served.reader.requests(events, [token], at)
+    requests = served.reader.make_requests(events, [token], at)
     examples = requests.examples
     length = int(examples[examples.length_field][0])
     if len(requests.seen_items) == 0 or length == 0:
