@@ -41,12 +41,13 @@ def used_length(length: Tensor, width: int) -> int:
     return int(length.max()) if len(length) else 0
 
 
-def length_buckets(length: Tensor, pairwise: bool = True) -> Iterator[tuple[Tensor, int]]:
+def length_buckets(length: Tensor, pairwise: bool = True, table_width: int = 0) -> Iterator[tuple[Tensor, int]]:
     """Split a batch into buckets of similar length: little is computed for padding, and memory is bounded.
 
     Args:
         length: positions that each row uses, [B].
         pairwise: whether the cost of a row grows with pairs of positions, or with positions.
+        table_width: numbers that a pairwise computation stores for each position, where these are more than T.
 
     Yields:
         row numbers of a bucket, [b], and the length of its longest row; longest bucket first. An empty batch yields one
@@ -59,26 +60,48 @@ def length_buckets(length: Tensor, pairwise: bool = True) -> Iterator[tuple[Tens
     limit = (MAX_PAIRS if pairwise else MAX_POSITIONS)[length.device.type == "cpu"]
     begin = 0
     while begin < len(lengths):
-        count = max(1, limit // lengths[begin] ** (2 if pairwise else 1))
+        for_each_position = max(lengths[begin], table_width) if pairwise else 1
+        count = max(1, limit // (lengths[begin] * for_each_position))
         yield order[begin : begin + count], lengths[begin]
         begin += count
 
 
 def map_length_buckets(
-    length: Tensor, compute: Callable[[Tensor, int | None], Tensor], pairwise: bool = True
+    length: Tensor, compute: Callable[[Tensor, int | None], Tensor], pairwise: bool = True, table_width: int = 0
 ) -> Tensor:
     """The results of `compute` for each bucket, in the order of the batch: [B, ...].
 
     Args:
-        length, pairwise: as for `length_buckets`.
+        length, pairwise, table_width: as for `length_buckets`.
         compute: called with the row numbers of a bucket, [b], and its length, or `None` for all positions; returns
             [b, ...].
     """
     if torch.compiler.is_compiling():
         return compute(torch.arange(length.shape[0], device=length.device), None)
-    buckets = list(length_buckets(length, pairwise))
+    buckets = list(length_buckets(length, pairwise, table_width))
     results = torch.cat([compute(rows, slots) for rows, slots in buckets])
     return results[torch.cat([rows for rows, _ in buckets]).argsort()]
+
+
+def map_used_positions(
+    length: Tensor, compute: Callable[[Tensor, int], Tensor], *columns: Tensor, table_width: int = 0
+) -> list[Tensor]:
+    """The results of `compute` for each bucket, and some columns, at the M positions that rows use.
+
+    Args:
+        length, table_width: as for `length_buckets`.
+        compute: called with the row numbers of a bucket, [b], and its length; returns [b, length, ...].
+        columns: [B, T, ...] each.
+
+    Returns:
+        [M, ...] of the results, then of each column, in the same order.
+    """
+    parts = []
+    for rows, width in length_buckets(length, table_width=table_width):
+        is_used = torch.arange(width, device=length.device) < length[rows].unsqueeze(1)
+        values = compute(rows, width), *(column[rows, :width] for column in columns)
+        parts.append([value[is_used] for value in values])
+    return [torch.cat(values) for values in zip(*parts, strict=True)]
 
 
 def unique_consecutive_rows(*columns: Tensor) -> tuple[Tensor, Tensor]:

@@ -27,6 +27,7 @@ from torch.nn import functional as F
 from recbole_ext.model.batching import (
     length_buckets,
     map_length_buckets,
+    map_used_positions,
     newest_positions,
     unique_consecutive_rows,
     used_length,
@@ -199,15 +200,12 @@ class MEANTIME(SequentialRecommender):
             length: events of each window, two or more, [B].
         """
         events, answers, time, query_time, length = self._shifted(items, time, length)
-        states, targets = [], []
-        for rows, width in length_buckets(length):
-            encoded = self.encode(
-                events[rows, :width], time[rows, :width], length[rows], query_time=query_time[rows, :width]
-            )
-            mask = torch.arange(width, device=items.device) < length[rows].unsqueeze(1)
-            states.append(encoded[mask])
-            targets.append(answers[rows, :width][mask])
-        return self._loss(torch.cat(states), torch.cat(targets))
+
+        def encode(rows: Tensor, width: int) -> Tensor:
+            query = query_time[rows, :width]
+            return self.encode(events[rows, :width], time[rows, :width], length[rows], query_time=query)
+
+        return self._loss(*map_used_positions(length, encode, answers))
 
     def _shifted(self, items: Tensor, time: Tensor, length: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         """Windows [B, T] as events, what each predicts, their times, those of their queries, and events in use [B]."""
