@@ -13,10 +13,10 @@ from recbole_ext.utils.validators import (
     Encoding,
     Int,
     ListOf,
-    Mapping,
+    MappingOf,
     Number,
     OneOf,
-    Optional_,
+    OrNone,
     Str,
     TimeRange,
     UnionOf,
@@ -30,12 +30,12 @@ BOUND = r"[-+]?(?:inf|\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+)"
 INTERVAL = rf"[\[(]\s*{BOUND}\s*,\s*{BOUND}\s*[\])]"
 
 boolean, string, positive, share = Bool(), Str(), Int("[1, inf)"), Number("[0, 1)")
-optional_string, names = Optional_(string), ListOf(string)
+optional_string, names = OrNone(string), ListOf(string)
 INTERVALS = rf"\s*{INTERVAL}(\s*;\s*{INTERVAL})*\s*"
 intervals = Str(INTERVALS, "an interval such as '[5,inf)' or '(0,1];[3,4)'")
 in_values = Str(INTERVALS, "an interval such as '[3,inf)' for a number, or a list of values for a token")
 device = Str(r"\s*[\w-]+\s*(,\s*[\w-]+\s*)*", "the number of a GPU, e.g. 0")
-columns = Mapping(values=ListOf(string, may_be_empty=True))
+columns = MappingOf(values=ListOf(string, may_be_empty=True))
 ratios = ListOf(Number("[0, inf)"), count=3)
 eval_mode = Str(
     r"full|labeled|(uni|pop)[1-9]\d{0,8}", "full, labeled, or uniN or popN with a whole number N, e.g. uni100"
@@ -57,9 +57,9 @@ class MetricName(Validator):
 VALIDATORS: dict[str, Validator] = {
     "model": Validator(), "dataset": Validator(), "config_files": Validator(), "allow_unknown": boolean,
     # environment
-    "gpu_id": Optional_(UnionOf(device, ListOf(device))), "use_gpu": boolean,
+    "gpu_id": OrNone(UnionOf(device, ListOf(device))), "use_gpu": boolean,
     "worker": Int("[0, inf)"), "seed": Int("[0, 4294967295]"), "reproducibility": boolean, "shuffle": boolean,
-    "state": Optional_(OneOf("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")), "show_progress": boolean,
+    "state": OrNone(OneOf("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")), "show_progress": boolean,
     "data_path": string, "checkpoint_dir": string, "log_dir": string, "encoding": Encoding(), "log_wandb": boolean,
     "wandb_project": string,
     "save_dataset": boolean, "save_dataloaders": boolean,
@@ -67,50 +67,50 @@ VALIDATORS: dict[str, Validator] = {
     # training
     "epochs": Int("[0, inf)"), "train_batch_size": positive, "learner": OneOf(*LEARNERS),
     "learning_rate": Number("(0, 1e6]"), "weight_decay": Number("[0, inf)"), "eval_step": Int("[0, inf)"),
-    "stopping_step": Int("[0, inf)"), "loss_decimal_place": Optional_(Int("[0, 20]")), "require_pow": boolean,
-    "enable_amp": boolean, "enable_scaler": boolean, "transform": Optional_(OneOf(*TRANSFORMS)), "loss_type": string,
-    "clip_grad_norm": Optional_(Mapping({
+    "stopping_step": Int("[0, inf)"), "loss_decimal_place": OrNone(Int("[0, 20]")), "require_pow": boolean,
+    "enable_amp": boolean, "enable_scaler": boolean, "transform": OrNone(OneOf(*TRANSFORMS)), "loss_type": string,
+    "clip_grad_norm": OrNone(MappingOf({
         "max_norm": Number("(0, inf)"), "norm_type": Number("(0, inf)"), "error_if_nonfinite": boolean,
-        "foreach": Optional_(boolean),
+        "foreach": OrNone(boolean),
     }, required="max_norm")),
-    "train_neg_sample_args": Optional_(Mapping({
-        "distribution": Optional_(OneOf("uniform", "popularity")), "sample_num": Optional_(positive),
-        "alpha": Optional_(Number("[0, inf)")), "dynamic": boolean, "candidate_num": Int("[0, inf)"),
+    "train_neg_sample_args": OrNone(MappingOf({
+        "distribution": OrNone(OneOf("uniform", "popularity")), "sample_num": OrNone(positive),
+        "alpha": OrNone(Number("[0, inf)")), "dynamic": boolean, "candidate_num": Int("[0, inf)"),
     })),
     # evaluation
-    "eval_args": Mapping({
-        "split": Mapping({
+    "eval_args": MappingOf({
+        "split": MappingOf({
             "RS": ratios, "TS": ratios, "LS": OneOf("valid_and_test", "valid_only", "test_only"),
             "date": TimeRange(),
-        }, single=True),
-        "group_by": Optional_(OneOf("user", "none")), "order": OneOf("RO", "TO"),
-        "mode": UnionOf(eval_mode, Mapping({"valid": eval_mode, "test": eval_mode})),
+        }, one_key=True),
+        "group_by": OrNone(OneOf("user", "none")), "order": OneOf("RO", "TO"),
+        "mode": UnionOf(eval_mode, MappingOf({"valid": eval_mode, "test": eval_mode})),
     }),
     "repeatable": boolean, "metrics": ListOf(MetricName()),
     "topk": ListOf(positive), "valid_metric": string, "valid_metric_bigger": boolean, "eval_batch_size": positive,
-    "metric_decimal_place": Int("[0, 15]"), "eval_memory_mb": Optional_(Number("(0, 1e12]")),
+    "metric_decimal_place": Int("[0, 15]"), "eval_memory_mb": OrNone(Number("(0, 1e12]")),
     # files and columns
-    "min_history": Optional_(Int("[0, inf)")), "time_unit": OneOf("s", "ms", "us", "ns", "D"),
+    "min_history": OrNone(Int("[0, inf)")), "time_unit": OneOf("s", "ms", "us", "ns", "D"),
     "history": OneOf("all", "positive"), "exclude_history": boolean,
     "field_separator": string, "seq_separator": string, "USER_ID_FIELD": optional_string,
     "ITEM_ID_FIELD": optional_string, "RATING_FIELD": optional_string, "TIME_FIELD": optional_string,
     "LABEL_FIELD": string, "NEG_PREFIX": string,
     "ITEM_LIST_LENGTH_FIELD": string, "LIST_SUFFIX": string, "POSITION_FIELD": string,
     "MAX_ITEM_LIST_LENGTH": positive,
-    "seq_len": Optional_(Mapping(values=positive)), "threshold": Optional_(Mapping(values=Number(), single=True)),
-    "numerical_features": ListOf(string, may_be_empty=True), "load_col": Optional_(columns),
-    "unload_col": Optional_(columns), "unused_col": Optional_(columns), "additional_feat_suffix": Optional_(names),
-    "benchmark_filename": Optional_(ListOf(string)), "item_names": optional_string,
-    "rm_dup_inter": Optional_(OneOf("first", "last")),
-    "val_interval": Optional_(Mapping(values=UnionOf(in_values, names))),
-    "filter_inter_by_user_or_item": boolean, "user_inter_num_interval": Optional_(intervals),
-    "item_inter_num_interval": Optional_(intervals), "entity_kg_num_interval": Optional_(intervals),
-    "relation_kg_num_interval": Optional_(intervals),
-    "alias_of_user_id": Optional_(names), "alias_of_item_id": Optional_(names), "alias_of_entity_id": Optional_(names),
-    "alias_of_relation_id": Optional_(names), "normalize_field": Optional_(names),
-    "normalize_all": Optional_(boolean), "preload_weight": Optional_(Mapping(values=string)),
-    "discretization": Optional_(
-        Mapping(values=Mapping({"method": OneOf("ED", "LD"), "bucket": positive}, required="method"))
+    "seq_len": OrNone(MappingOf(values=positive)), "threshold": OrNone(MappingOf(values=Number(), one_key=True)),
+    "numerical_features": ListOf(string, may_be_empty=True), "load_col": OrNone(columns),
+    "unload_col": OrNone(columns), "unused_col": OrNone(columns), "additional_feat_suffix": OrNone(names),
+    "benchmark_filename": OrNone(ListOf(string)), "item_names": optional_string,
+    "rm_dup_inter": OrNone(OneOf("first", "last")),
+    "val_interval": OrNone(MappingOf(values=UnionOf(in_values, names))),
+    "filter_inter_by_user_or_item": boolean, "user_inter_num_interval": OrNone(intervals),
+    "item_inter_num_interval": OrNone(intervals), "entity_kg_num_interval": OrNone(intervals),
+    "relation_kg_num_interval": OrNone(intervals),
+    "alias_of_user_id": OrNone(names), "alias_of_item_id": OrNone(names), "alias_of_entity_id": OrNone(names),
+    "alias_of_relation_id": OrNone(names), "normalize_field": OrNone(names),
+    "normalize_all": OrNone(boolean), "preload_weight": OrNone(MappingOf(values=string)),
+    "discretization": OrNone(
+        MappingOf(values=MappingOf({"method": OneOf("ED", "LD"), "bucket": positive}, required="method"))
     ),
     "kg_reverse_r": boolean,
     # hyper-parameters that several models share
@@ -144,5 +144,5 @@ def validator_of(key: str, default: Any, ours: bool) -> Validator:
     if isinstance(default, list) and default and all(isinstance(member, (int, float)) for member in default):
         return ListOf(Number(), may_be_empty=True)
     if isinstance(default, list) and (ours or (default and all(isinstance(member, str) for member in default))):
-        return Optional_(ListOf(string, may_be_empty=True))
+        return OrNone(ListOf(string, may_be_empty=True))
     return Validator()

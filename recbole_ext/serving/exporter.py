@@ -19,7 +19,7 @@ from recbole_ext.utils.atomic_write import write_whole
 from recbole_ext.utils.paths import writable_file
 from recbole_ext.utils.versions import versions
 
-FORMAT = 1
+EXPORT_FORMAT = 1
 DESCRIPTION = "serving.json"  # name inside the file
 # allowed difference relative to the largest score, at least 1: the order of additions may differ
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
@@ -112,7 +112,7 @@ def _description(scorer: ExportedScorer, served: ServedModel) -> dict[str, Any]:
     if features:
         inputs["features"] = features
     return {
-        "format": FORMAT,
+        "format": EXPORT_FORMAT,
         "model": type(scorer.model).__name__,
         "items": [str(token) for token in served.items.tokens],
         "inputs": inputs,

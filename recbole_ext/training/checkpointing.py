@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from recbole_ext.checkpoint import file as checkpoint_file
-from recbole_ext.checkpoint.file import FORMAT, LearningCurves, ResumeState, latest_file
+from recbole_ext.checkpoint.file import LearningCurves, ResumeState, latest_file
 from recbole_ext.checkpoint.restore import (
     check_optimizer,
     compare_data,
@@ -205,7 +205,7 @@ class ResumableCheckpoints:
         if self._description is None and isinstance(dataset, ExactTimeDataset):  # not for RecBole's other data sets
             self._description = describe(dataset)
         return {
-            "format": FORMAT,
+            "format": checkpoint_file.FORMAT,
             "run": self._run_id,
             "model": type(self.model).__name__,
             "class": class_path(type(self.model)),

@@ -5,7 +5,7 @@ from typing import Any
 
 from recbole_ext.errors import InputError
 from recbole_ext.utils.literals import parse_literal
-from recbole_ext.utils.validators import Int, Number, OneOf, Optional_, Str, Validator, validate
+from recbole_ext.utils.validators import Int, Number, OneOf, OrNone, Str, Validator, validate
 
 
 def option(default: Any, validator: Validator) -> Any:
@@ -31,16 +31,16 @@ class SearchOptions:
         address: address of a running Ray cluster, `auto` for the cluster of this machine. Default: start a local Ray.
     """
 
-    num_samples: int | None = option(None, Optional_(Int("[1, inf)")))
+    num_samples: int | None = option(None, OrNone(Int("[1, inf)")))
     scheduler: str = option("asha", OneOf("asha", "median", "none"))
     search_alg: str = option("random", OneOf("random", "optuna", "hyperopt"))
-    grace_period: int | None = option(None, Optional_(Int("[1, inf)")))
-    time_budget: float | None = option(None, Optional_(Number("(0, inf)")))
+    grace_period: int | None = option(None, OrNone(Int("[1, inf)")))
+    time_budget: float | None = option(None, OrNone(Number("(0, inf)")))
     keep_checkpoints: int = option(1, Int("[1, inf)"))
     cpus_per_trial: float = option(1, Number("(0, inf)"))
-    gpus_per_trial: float | None = option(None, Optional_(Number("[0, inf)")))
-    max_concurrent: int | None = option(None, Optional_(Int("[1, inf)")))
-    address: str | None = option(None, Optional_(Str()))
+    gpus_per_trial: float | None = option(None, OrNone(Number("[0, inf)")))
+    max_concurrent: int | None = option(None, OrNone(Int("[1, inf)")))
+    address: str | None = option(None, OrNone(Str()))
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -21,7 +21,7 @@ from recbole_ext.config.paths import properties_dir
 from recbole_ext.errors import InputError
 from recbole_ext.utils.literals import parse_literal, read_yaml
 
-KINDS = {  # of a distribution, each with the arguments it takes
+DISTRIBUTIONS = {  # with the arguments of each
     "choice": "a list of values",
     "grid": "a list of values",
     "uniform": "[low, high], two numbers with low < high",
@@ -47,7 +47,7 @@ class Distribution:
     """The values that a key may take.
 
     Attributes:
-        kind: one of `KINDS`.
+        kind: one of `DISTRIBUTIONS`.
         args: the arguments of the distribution, as in the file.
         choices: all values of a discrete distribution; None for a continuous one.
     """
@@ -218,13 +218,13 @@ def check_space(entries: dict[str, Any], source: str, config: Any) -> Space:
 
 def _distribution(key: str, entry: Any, config: Any) -> Distribution:
     """Check an entry `{kind: arguments}` of a space."""
-    if not isinstance(entry, dict) or len(entry) != 1 or next(iter(entry)) not in KINDS:
+    if not isinstance(entry, dict) or len(entry) != 1 or next(iter(entry)) not in DISTRIBUTIONS:
         raise InputError(
-            f"'{key}' is {entry!r}; it should be one of {', '.join(KINDS)} with values, {{choice: [1, 2]}}."
+            f"'{key}' is {entry!r}; it should be one of {', '.join(DISTRIBUTIONS)} with values, {{choice: [1, 2]}}."
         )
     ((kind, args),) = entry.items()
     if not isinstance(args, (list, tuple)) or not args or not _are_valid_arguments(kind, args):
-        raise InputError(f"'{key}' has {kind} {args!r}; it should be {KINDS[kind]}.")
+        raise InputError(f"'{key}' has {kind} {args!r}; it should be {DISTRIBUTIONS[kind]}.")
     if kind in ("uniform", "loguniform"):
         for fraction in (0, 0.38196601, 1):  # both ends, and a number in between that is not an integer
             config.validated(key, round_value(args[0] + fraction * (args[1] - args[0]), *args))

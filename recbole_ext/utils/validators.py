@@ -202,7 +202,7 @@ class OneOf(Validator):
         return self.choices[name]
 
 
-class Optional_(Validator):
+class OrNone(Validator):
     """A value that `validator` accepts, or None, which may be written `None`, `null`, `~` or as an empty text."""
 
     def __init__(self, validator: Validator):
@@ -245,19 +245,19 @@ class ListOf(Validator):
 
 
 @dataclass(frozen=True)
-class Mapping(Validator):
+class MappingOf(Validator):
     """A mapping.
 
     Args:
-        fields: the names that it may have, and the validators of their values.
-        values: the validator of the values under any other name; None refuses other names.
-        single: whether it has exactly one name.
-        required: a name that it must have unless it is empty.
+        fields: the keys that it may have, and the validators of their values.
+        values: the validator of the values under any other key; None refuses other keys.
+        one_key: whether it has exactly one key.
+        required: a key that it must have unless it is empty.
     """
 
     fields: dict[str, Validator] = field(default_factory=dict)
     values: Validator | None = None
-    single: bool = False
+    one_key: bool = False
     required: str = ""
 
     def validate(self, value: Any) -> dict[str, Any]:
@@ -265,7 +265,7 @@ class Mapping(Validator):
         if not isinstance(value, dict):
             example = f" such as {{'key': value}} with the keys {names}" if self.fields else ""
             raise ValidationError(value, f"a mapping{example}")
-        if self.single and len(value) != 1:
+        if self.one_key and len(value) != 1:
             raise ValidationError(value, f"a mapping with one key{f' out of {names}' if self.fields else ''}")
         if self.required and value and self.required not in value:
             raise ValidationError(value, f"a mapping with the key {self.required}")

@@ -19,7 +19,7 @@ PADDING = "[PAD]"  # the token of id 0, in RecBole
 LARGEST = 3.4e38  # of float32
 # candidates that replace a separator of several characters, which the fast parser does not support
 REPLACEMENTS = [bytes([code]) for code in range(31, 0, -1) if code not in b"\t\n\r"]
-KINDS = {kind.value: kind for kind in FeatureType}
+FIELD_TYPES = {kind.value: kind for kind in FeatureType}
 
 
 @dataclass
@@ -149,13 +149,13 @@ def _header(path: str, words: list[str], separator: str) -> dict[str, FeatureTyp
     types: dict[str, FeatureType] = {}
     for word in words:
         name, _, kind = word.partition(":")
-        if not name or kind not in KINDS:
+        if not name or kind not in FIELD_TYPES:
             word = f"{word[:80]}{'..' * (len(word) > 80)}"  # with a wrong encoding, a field can be the complete file
             raise InputError(
-                f"{path} line 1: header field '{word}' should be name:type with a type of {', '.join(KINDS)}, "
+                f"{path} line 1: header field '{word}' should be name:type with a type of {', '.join(FIELD_TYPES)}, "
                 f"and {separator!r} between the fields."
             )
-        types[name] = KINDS[kind]
+        types[name] = FIELD_TYPES[kind]
     refuse_repeated((word.partition(":")[0] for word in words), f"{path} line 1")
     return types
 

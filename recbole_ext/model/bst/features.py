@@ -177,12 +177,12 @@ class Crosses(nn.Module):
 # -------------------------------------------------------------------- time gaps to the target
 
 HALF_OCTAVES = 66  # of gaps up to 2^32 seconds, and row 0
-MAX_DAYS = 366
+MAX_GAP_DAYS = 366
 
 
 def gap_rows(time_gap: str | None, length: int) -> int:
     """Rows of the table that `gap_index` needs for histories of at most `length` events."""
-    return {"log": HALF_OCTAVES, "day": MAX_DAYS + 2, "position": length + 1, None: 1}[time_gap]
+    return {"log": HALF_OCTAVES, "day": MAX_GAP_DAYS + 2, "position": length + 1, None: 1}[time_gap]
 
 
 def gap_index(time_gap: str | None, time: Tensor, target: Tensor, length: Tensor) -> Tensor:
@@ -208,5 +208,5 @@ def gap_index(time_gap: str | None, time: Tensor, target: Tensor, length: Tensor
         return (length.unsqueeze(1) - position).clamp(min=1)
     gap = (target.unsqueeze(1) - time).to(torch.float64).clamp(min=0)
     if time_gap == "day":
-        return 1 + (gap / 86400).floor().clamp(max=MAX_DAYS).to(torch.int64)
+        return 1 + (gap / 86400).floor().clamp(max=MAX_GAP_DAYS).to(torch.int64)
     return 1 + (2 * torch.log2(1 + gap)).floor().clamp(max=HALF_OCTAVES - 2).to(torch.int64)

@@ -3,16 +3,16 @@
 from typing import Any
 
 from recbole_ext.errors import InputError
-from recbole_ext.utils.validators import Int, ListOf, OneOf, Optional_, Str, validate_keys
+from recbole_ext.utils.validators import Int, ListOf, OneOf, OrNone, Str, validate_keys
 
 VALIDATORS = {
     **dict.fromkeys(
         ("embedding_size", "gap_embedding_size", "n_heads", "n_layers", "inner_size", "cross_buckets"), Int("[1, inf)")
     ),
-    "time_gap": Optional_(OneOf("log", "day", "position")), "output": OneOf("target", "flatten"),
+    "time_gap": OrNone(OneOf("log", "day", "position")), "output": OneOf("target", "flatten"),
     "query_time": OneOf("target", "last"), "mlp_hidden_size": ListOf(Int("[1, inf)"), may_be_empty=True),
-    "context_features": Optional_(ListOf(Str(), may_be_empty=True)),
-    "cross_features": Optional_(ListOf(ListOf(Str(), count=2), may_be_empty=True)),
+    "context_features": OrNone(ListOf(Str(), may_be_empty=True)),
+    "cross_features": OrNone(ListOf(ListOf(Str(), count=2), may_be_empty=True)),
 }  # fmt: skip
 
 

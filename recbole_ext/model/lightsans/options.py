@@ -5,7 +5,7 @@ from typing import Any
 from recbole_ext.errors import InputError
 from recbole_ext.model.layers import ACTIVATIONS
 from recbole_ext.model.losses import LOSS_VALIDATORS, LOSSES, keys_without_effect
-from recbole_ext.utils.validators import Bool, Int, OneOf, Optional_, validate_keys
+from recbole_ext.utils.validators import Bool, Int, OneOf, OrNone, validate_keys
 
 VALIDATORS = {
     **dict.fromkeys(
@@ -13,7 +13,7 @@ VALIDATORS = {
         Int("[1, inf)"),
     ),
     "attention": OneOf("low_rank", "full", "linformer", "performer", "linear", "synthesizer"),
-    "position": Optional_(OneOf("decoupled", "absolute", "relative")),
+    "position": OrNone(OneOf("decoupled", "absolute", "relative")),
     "hidden_act": OneOf(*ACTIVATIONS), "loss_type": OneOf(*LOSSES, "BPR"), "recbole_compat": Bool(),
     **LOSS_VALIDATORS,
 }  # fmt: skip

@@ -5,11 +5,11 @@ from typing import Any
 from recbole_ext.errors import InputError
 from recbole_ext.model.losses import LOSS_VALIDATORS, LOSSES, keys_without_effect
 from recbole_ext.model.meantime.kernels import TABULATED
-from recbole_ext.utils.validators import Int, ListOf, Number, OneOf, Optional_, validate_keys
+from recbole_ext.utils.validators import Int, ListOf, Number, OneOf, OrNone, validate_keys
 
 VALIDATORS = {
-    "absolute_kernels": Optional_(ListOf(OneOf("position", "day", "constant"), may_be_empty=True)),
-    "relative_kernels": Optional_(ListOf(OneOf("sin", *TABULATED), may_be_empty=True)),
+    "absolute_kernels": OrNone(ListOf(OneOf("position", "day", "constant"), may_be_empty=True)),
+    "relative_kernels": OrNone(ListOf(OneOf("sin", *TABULATED), may_be_empty=True)),
     "kernel_freq": Number("(0, inf)"), "kernel_time_unit": Number("[1e-6, 4294967296]"),  # seconds
     "objective": OneOf("cloze", "next"), **LOSS_VALIDATORS, "loss_type": OneOf(*LOSSES),
     "query_time": OneOf("target", "last"), "mask_ratio": Number("(0, 1]"), "train_window": Int("[1, inf)"),
