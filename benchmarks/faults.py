@@ -42,6 +42,7 @@ import torch  # noqa: E402
 
 from recbole_ext import Config, InputError, Recommender, load_data_and_model, quick_start  # noqa: E402
 from recbole_ext.checkpoint import file as checkpoint  # noqa: E402
+from recbole_ext.checkpoint import training_run  # noqa: E402
 from recbole_ext.cli.entry import main as command  # noqa: E402
 from recbole_ext.utils.versions import versions  # noqa: E402
 
@@ -185,11 +186,11 @@ class Killed:
         if file is None:  # killed before it had a file: the path that it would have had
             file, done = self.saved / "MEANTIME.pth", 0
         else:
-            done = checkpoint.find_resume_state(file).checkpoint["epoch"] + 1 if file.stat().st_size else 0
+            done = training_run.find_resume_state(file).checkpoint["epoch"] + 1 if file.stat().st_size else 0
         status = ended(fork(lambda: command([f"--resume={file}", f"--epochs={done + 1}"]), self.log))
         said = told(self.log)
         if status == 0 and done:
-            now = checkpoint.find_resume_state(file).checkpoint["epoch"] + 1
+            now = training_run.find_resume_state(file).checkpoint["epoch"] + 1
             if now == done + 1:
                 return "resumed", now
         elif status == 2 and not done and SENTENCE.match(said) and ("is empty" in said or "there is no" in said):
@@ -279,7 +280,8 @@ def compared(folder: Path, killed: Killed, epochs: int) -> list[str]:
         raise RuntimeError(told(log))
     (straight,) = (folder / "straight").glob("*.pth")
     apart = []
-    for load in (checkpoint.load, lambda path: checkpoint.find_resume_state(path).checkpoint):  # best and latest epoch
+    # the best and the latest epoch
+    for load in (checkpoint.load, lambda path: training_run.find_resume_state(path).checkpoint):
         one, other = (
             {key: value for key, value in load(str(path)).items() if key not in ("run", "config")}
             for path in (killed.checkpoint(), straight)

@@ -23,6 +23,7 @@ from recbole_ext.checkpoint.restore import (
     set_device,
     stored_keys,
 )
+from recbole_ext.checkpoint.training_run import find_resume_state
 from recbole_ext.config import Config
 from recbole_ext.config.checks import check_run
 from recbole_ext.data import create_dataset, data_preparation
@@ -145,7 +146,7 @@ def _config_to_resume(resume, model, dataset, files, config_dict, argv, saved) -
     if files or not saved:
         argument = "config_files" if files else "saved=False"
         raise InputError(f"{argument} cannot be used with resume, which uses the stored keys and the same checkpoint.")
-    latest = checkpoint_file.find_resume_state(resume)
+    latest = find_resume_state(resume)
     best, checkpoint = latest.best_file, latest.checkpoint
     model_class = resolve_class(checkpoint, model if isinstance(model, type) else None, latest.path)
     model_name = name_of(find_model(model_class))

@@ -10,8 +10,7 @@ import numpy as np
 from recbole.config import Config as RecBoleConfig
 from recbole.utils import InputType
 
-from recbole_ext.config import checks, columns, metrics
-from recbole_ext.config import negative_sampling as sampling
+from recbole_ext.config import checks, columns, metrics, negative_sampling
 from recbole_ext.config.known_keys import DERIVED, OF_TRANSFORMS, known_keys, unknown_key_sentence, without_effect
 from recbole_ext.config.paths import check_dataset_name, dataset_dir, preset_or_file, properties_dir
 from recbole_ext.config.schema import string, validator_of
@@ -153,11 +152,11 @@ class Config(RecBoleConfig):
             external["eval_args"] = {}
             for source in (defaults, *sources):
                 external["eval_args"].update(source.get("eval_args", {}))
-        final = super()._get_final_config_dict()
-        sampling.resolve_negative_sampling(final, self.user_keys, self.model_class)
-        columns.resolve_columns(final, self.user_keys, self.model_class)
-        self.changed_defaults = metrics.resolve_defaults(final, self.user_keys, self.model_class)
-        return final
+        settings = super()._get_final_config_dict()
+        negative_sampling.resolve_negative_sampling(settings, self.user_keys, self.model_class)
+        columns.resolve_columns(settings, self.user_keys, self.model_class)
+        self.changed_defaults = metrics.resolve_defaults(settings, self.user_keys, self.model_class)
+        return settings
 
     def validated(self, key: str, value: Any) -> Any:
         """The normalised form of a value that a search may try for a key.
@@ -176,8 +175,8 @@ class Config(RecBoleConfig):
         transform = self.external_config_dict.get("transform", defaults.get("transform"))
         return known_keys(self.model_class, defaults, transform)
 
-    def _validate(self, key: str, value: Any, bare: bool = False) -> Any:
-        """The normalised value of a key; `bare`: the command line has the key without a value."""
+    def _validate(self, key: str, value: Any, without_value: bool = False) -> Any:
+        """The normalised value of a key; `without_value`: the command line has the key without a value."""
         validators = contract.validators(self.model_class)
         default = self.internal_config_dict.get(key)
         validator = validators.get(key) or validator_of(key, default, key in self.package_keys)
@@ -186,12 +185,12 @@ class Config(RecBoleConfig):
                 value = parse_literal(value)
             except InputError as error:
                 raise InputError(f"key '{key}': {error}") from error
-        if bare and type(validator) is Validator and not isinstance(default, (bool, type(None))):
+        if without_value and type(validator) is Validator and not isinstance(default, (bool, type(None))):
             raise InputError(f"--{key} has no value; give it one such as {default!r}.")
         try:
             return validate(key, value.tolist() if hasattr(value, "tolist") else value, validator)
         except InputError as error:
-            if not bare:
+            if not without_value:
                 raise
             raise InputError(f"--{key} has no value; it{str(error).partition('; it')[2]}") from None
 
@@ -220,41 +219,41 @@ class Config(RecBoleConfig):
     # ------------------------------------------------------------------ derived keys and checks
 
     def _set_default_parameters(self):
-        final = self.final_config_dict
-        checks.check_environment(final, self.model_class)
-        checks.check_loss_type(final, self.model_class)
-        data_path, names, bigger = final["data_path"], final["metrics"], final.get("valid_metric_bigger")
-        final["metrics"] = metrics.metrics_accepted_by_recbole(names, final["eval_args"])
+        settings = self.final_config_dict
+        checks.check_environment(settings, self.model_class)
+        checks.check_loss_type(settings, self.model_class)
+        data_path, names, bigger = settings["data_path"], settings["metrics"], settings.get("valid_metric_bigger")
+        settings["metrics"] = metrics.metrics_accepted_by_recbole(names, settings["eval_args"])
         super()._set_default_parameters()
-        if final.get("loss_type") in LOSSES:  # RecBole only knows CE
-            final.setdefault("MODEL_INPUT_TYPE", InputType.POINTWISE)
-        final["metrics"] = names
-        if "valid_metric_bigger" in self.user_keys and bigger != final["valid_metric_bigger"]:
+        if settings.get("loss_type") in LOSSES:  # RecBole only knows CE
+            settings.setdefault("MODEL_INPUT_TYPE", InputType.POINTWISE)
+        settings["metrics"] = names
+        if "valid_metric_bigger" in self.user_keys and bigger != settings["valid_metric_bigger"]:
             raise InputError(
-                f"valid_metric_bigger is {bigger}, but for valid_metric {final['valid_metric']} "
-                f"{'larger' if final['valid_metric_bigger'] else 'smaller'} values are better; leave it out."
+                f"valid_metric_bigger is {bigger}, but for valid_metric {settings['valid_metric']} "
+                f"{'larger' if settings['valid_metric_bigger'] else 'smaller'} values are better; leave it out."
             )
-        checks.check_transform(final, self.model_class)
-        checks.check_history(final, self.model_class)
-        checks.check_files(final)
-        final["data_path"] = self._find_data(data_path)
-        final["checkpoint_dir"] = absolute(final["checkpoint_dir"], "checkpoint_dir")
-        if final["log_dir"] != ".":  # "." means the working directory, also that of a resumed run
-            final["log_dir"] = absolute(final["log_dir"], "log_dir")
-        sampling.warn_of_unused_labels(final, self.model_class)
+        checks.check_transform(settings, self.model_class)
+        checks.check_history(settings, self.model_class)
+        checks.check_files(settings)
+        settings["data_path"] = self._find_data(data_path)
+        settings["checkpoint_dir"] = absolute(settings["checkpoint_dir"], "checkpoint_dir")
+        if settings["log_dir"] != ".":  # "." means the working directory, also that of a resumed run
+            settings["log_dir"] = absolute(settings["log_dir"], "log_dir")
+        negative_sampling.warn_of_unused_labels(settings, self.model_class)
 
     def _find_data(self, data_path: str) -> str:
         parts = self.final_config_dict["benchmark_filename"]
         return dataset_dir(data_path, self.dataset, "data_path" in self.user_keys, parts)
 
     def _init_device(self):
-        final = self.final_config_dict
+        settings = self.final_config_dict
         environment = os.environ.get("CUDA_VISIBLE_DEVICES")
-        gpus = final["gpu_id"] if "gpu_id" in self.user_keys or environment is None else environment
-        gpus = "" if gpus is None or not final["use_gpu"] else gpus
-        final["gpu_id"] = ",".join(gpus) if isinstance(gpus, list) else gpus
+        gpus = settings["gpu_id"] if "gpu_id" in self.user_keys or environment is None else environment
+        gpus = "" if gpus is None or not settings["use_gpu"] else gpus
+        settings["gpu_id"] = ",".join(gpus) if isinstance(gpus, list) else gpus
         super()._init_device()
-        if not final["use_gpu"]:  # RecBole hid the GPUs from the whole process; undo that
+        if not settings["use_gpu"]:  # RecBole hid the GPUs from the whole process; undo that
             os.environ.pop("CUDA_VISIBLE_DEVICES")
             if environment is not None:
                 os.environ["CUDA_VISIBLE_DEVICES"] = environment

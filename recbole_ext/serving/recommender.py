@@ -10,7 +10,7 @@ import pandas as pd
 import torch
 from tqdm import tqdm
 
-from recbole_ext.checkpoint.file import read_run
+from recbole_ext.checkpoint.training_run import read_run
 from recbole_ext.data.files.item_files import ITEM_NAME
 from recbole_ext.data.files.table import Table, values_table
 from recbole_ext.errors import InputError

@@ -9,13 +9,13 @@ from typing import Any
 import torch
 
 from recbole_ext.checkpoint import file as checkpoint_file
-from recbole_ext.checkpoint.file import LearningCurves, ResumeState, latest_file
 from recbole_ext.checkpoint.restore import (
     check_optimizer,
     compare_data,
     compare_keys,
     load_weights,
 )
+from recbole_ext.checkpoint.training_run import LearningCurves, ResumeState, find_resume_state, latest_file
 from recbole_ext.data.description import describe
 from recbole_ext.data.files.exact_time import ExactTimeDataset
 from recbole_ext.errors import InputError
@@ -127,7 +127,7 @@ class ResumableCheckpoints:
             InputError: the checkpoint cannot be read, or does not fit the model, the optimizer or the configuration.
                 `fit` refuses other data before it writes anything.
         """
-        latest = checkpoint_file.find_resume_state(resume_file, self.device)
+        latest = find_resume_state(resume_file, self.device)
         checkpoint, path = latest.checkpoint, latest.path
         if checkpoint.get("random") is None or checkpoint.get("sampler") is None:
             raise InputError(f"checkpoint {path} has no states of random generators; start the training again.")

@@ -32,11 +32,12 @@ def get_trainer(config) -> type:
     plain values, the model's name, the tokens of users and items, the origin of time, versions, and the states of all
     random generators. Gradients are clipped after AMP has unscaled them.
     """
-    return _extended(recbole.utils.get_trainer(config["MODEL_TYPE"], config["model"]))
+    return _with_mixins(recbole.utils.get_trainer(config["MODEL_TYPE"], config["model"]))
 
 
 @cache
-def _extended(base: type) -> type:
+def _with_mixins(base: type) -> type:
+    """A subclass of RecBole's trainer class, the same one at each call."""
     return type(base.__name__, (CheckedTrainer, ResumableCheckpoints, base), {"__doc__": base.__doc__})
 
 
@@ -134,8 +135,8 @@ class CheckedTrainer:
             load_weights(self.model, checkpoint_file.load(path, self.device), path)
             getLogger().info(f"Loading model structure and parameters from {path}")
         self.eval_collector.check_training_data()
-        excludes = self.config["exclude_history"] and self.config["MODEL_TYPE"] == ModelType.SEQUENTIAL
-        self._seen_items = SeenItemFilter(eval_data._dataset, self.config) if excludes else None
+        exclude_history = self.config["exclude_history"] and self.config["MODEL_TYPE"] == ModelType.SEQUENTIAL
+        self._seen_items = SeenItemFilter(eval_data._dataset, self.config) if exclude_history else None
         result = super().evaluate(eval_data, load_best_model=False, show_progress=show_progress)
         return type(result)((name, float(value)) for name, value in result.items())
 
@@ -160,18 +161,20 @@ class CheckedTrainer:
 
     def _full_sort_batch_eval(self, batched_data):
         self.eval_collector.row_of_candidate = None
-        batch = _refuse_nan(super()._full_sort_batch_eval(batched_data))
+        interaction, scores, *positives = super()._full_sort_batch_eval(batched_data)
+        _refuse_nan(scores)
         if self._seen_items is not None:
-            self._seen_items.exclude(batch[1], batch[0])
-        return batch
+            self._seen_items.exclude(scores, interaction)
+        return interaction, scores, *positives
 
     def _neg_sample_batch_eval(self, batched_data):
-        self.eval_collector.row_of_candidate = batched_data[1]
-        return _refuse_nan(super()._neg_sample_batch_eval(batched_data))
+        _, self.eval_collector.row_of_candidate, *_ = batched_data
+        interaction, scores, *positives = super()._neg_sample_batch_eval(batched_data)
+        _refuse_nan(scores)
+        return interaction, scores, *positives
 
 
-def _refuse_nan(batch: tuple) -> tuple:
-    """Return an evaluated batch unchanged; `FloatingPointError` if a score is not a number."""
-    if torch.isnan(batch[1]).any():
+def _refuse_nan(scores: torch.Tensor) -> None:
+    """`FloatingPointError` if a score is not a number."""
+    if torch.isnan(scores).any():
         raise FloatingPointError("the model's scores are not numbers: training has diverged; lower learning_rate.")
-    return batch

@@ -13,7 +13,7 @@ import torch
 
 from recbole_ext import InputError, Recommender, get_trainer, load_data_and_model, run_recbole
 from recbole_ext.checkpoint import file as checkpoint
-from recbole_ext.checkpoint import restore
+from recbole_ext.checkpoint import restore, training_run
 from recbole_ext.checkpoint.content import check_content
 from recbole_ext.serving.training_users import training_user_requests
 
@@ -129,7 +129,7 @@ def measured(file: str) -> Any:
 def resumed(file: str) -> Any:
     work = shutil.copy(file, "work.pth")
     result = run_recbole(resume=work, config_dict={"epochs": 2}, argv=[])
-    state = checkpoint.find_resume_state(work).checkpoint
+    state = training_run.find_resume_state(work).checkpoint
     weights = {name: values.tolist() for name, values in state["state_dict"].items()}
     return result["test_result"], result["best_valid_score"], state["epoch"], weights
 

@@ -9,6 +9,7 @@ import torch
 
 from recbole_ext import InputError, Recommender, load_data_and_model, run_recbole
 from recbole_ext.checkpoint import file as checkpoint
+from recbole_ext.checkpoint import training_run
 from tests.checkpoint.write_sample import FOLDER, write_events
 
 pytestmark = pytest.mark.slow
@@ -43,7 +44,7 @@ def test_the_model_loads_with_its_weights_and_data(sample):
 @pytest.mark.parametrize("sample", SAMPLES, indirect=True)
 def test_training_resumes_after_the_latest_epoch(sample):
     result = run_recbole(resume=sample, config_dict={"data_path": "dataset", "epochs": 3}, argv=[])
-    latest = checkpoint.find_resume_state(sample).checkpoint
+    latest = training_run.find_resume_state(sample).checkpoint
     assert Path(result["checkpoint"]).samefile(sample)
     assert latest["epoch"] == 2
     assert len(latest["curves"]["train_loss"]) == 3

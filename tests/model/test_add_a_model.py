@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from recbole_ext import InputError, Recommender
-from recbole_ext.checkpoint import file as checkpoint
+from recbole_ext.checkpoint import training_run
 from recbole_ext.config import config
 from recbole_ext.model import contract
 from tests import small_data
@@ -42,7 +42,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def test_training_resumes_from_the_checkpoint(page: dict[str, Any]) -> None:
     path = page["folder"] / page["result"]["checkpoint"]
     assert page["first"]["checkpoint"] == page["result"]["checkpoint"]
-    state = checkpoint.find_resume_state(path).checkpoint
+    state = training_run.find_resume_state(path).checkpoint
     assert state["epoch"] == 1
     first, second = state["curves"]["train_loss"]
     assert second < first

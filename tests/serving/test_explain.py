@@ -13,7 +13,8 @@ import torch
 
 from recbole_ext import InputError, Recommender, create_dataset, data_preparation, get_trainer
 from recbole_ext.checkpoint import file as checkpoint
-from recbole_ext.checkpoint.file import LearningCurves, TrainingRun, read_run
+from recbole_ext.checkpoint import training_run
+from recbole_ext.checkpoint.training_run import LearningCurves, TrainingRun, read_run
 from recbole_ext.cli.entry import main
 from recbole_ext.data.description import DatasetDescription, describe
 from recbole_ext.serving.explain import figures as why_figures
@@ -373,9 +374,9 @@ def test_the_curves_are_read_without_loading_the_checkpoint_twice(trained, monke
     validation_gives(monkeypatch, 0.1, 0.3, 0.2)
     path = trained(epochs=3)
     run, content, load, loaded = read_run(path), checkpoint.load(path), checkpoint.load, []
-    monkeypatch.setattr(checkpoint, "load", lambda file, *rest: loaded.append(file) or load(file, *rest))
+    monkeypatch.setattr(training_run, "load", lambda file, *rest: loaded.append(file) or load(file, *rest))
     assert read_run(path, content) == run
-    assert loaded == [checkpoint.latest_file(path)]
+    assert loaded == [training_run.latest_file(path)]
 
 
 def test_epochs_without_a_validation_have_no_score(trained):
@@ -386,7 +387,7 @@ def test_epochs_without_a_validation_have_no_score(trained):
 
 def test_a_checkpoint_without_curves_loads_and_goes_on(trained, make_config):
     path = trained(epochs=2)
-    for file in (path, checkpoint.latest_file(path)):
+    for file in (path, training_run.latest_file(path)):
         if os.path.exists(file):
             state = checkpoint.load(file)
             del state["curves"]

@@ -13,6 +13,7 @@ import torch
 import recbole_ext
 from recbole_ext import InputError, run_recbole
 from recbole_ext.checkpoint import file as checkpoint
+from recbole_ext.checkpoint import training_run
 from recbole_ext.cli.entry import main
 from recbole_ext.utils import signals as stopping
 
@@ -58,8 +59,8 @@ def files(result: dict) -> dict[str, dict]:
     """What a run left, without what names the run; `latest` only where the best epoch was not the last."""
     best = result["checkpoint"]
     found = {"best": checkpoint.load(best)}
-    if os.path.exists(checkpoint.latest_file(best)):
-        found["latest"] = checkpoint.load(checkpoint.latest_file(best))
+    if os.path.exists(training_run.latest_file(best)):
+        found["latest"] = checkpoint.load(training_run.latest_file(best))
     return {name: {key: value for key, value in state.items() if key not in ("run", "config")}
             for name, state in found.items()}  # fmt: skip
 
@@ -98,24 +99,24 @@ def scored(monkeypatch, scores):
 def test_the_latest_epoch_is_kept_beside_the_best_one(run, monkeypatch):
     scored(monkeypatch, [0.3, 0.2, 0.1])
     first = run(epochs=3)
-    latest = checkpoint.load(checkpoint.latest_file(first["checkpoint"]))
+    latest = checkpoint.load(training_run.latest_file(first["checkpoint"]))
     best = checkpoint.load(first["checkpoint"])
     assert (best["epoch"], best["cur_step"], best["best_valid_score"]) == (0, 0, 0.3)
     assert (latest["epoch"], latest["cur_step"], latest["best_valid_score"]) == (2, 2, 0.3)
     assert latest["best_valid_result"] == {"ndcg@5": 0.3}
     assert not torch.equal(latest["state_dict"]["item_bias"], best["state_dict"]["item_bias"])
     scored(monkeypatch, [0.2, 0.9])
-    again = run(resume=checkpoint.latest_file(first["checkpoint"]), epochs=5)
+    again = run(resume=training_run.latest_file(first["checkpoint"]), epochs=5)
     assert again["best_valid_score"] == 0.9
     assert checkpoint.load(first["checkpoint"])["epoch"] == 4
-    assert not os.path.exists(checkpoint.latest_file(first["checkpoint"]))
+    assert not os.path.exists(training_run.latest_file(first["checkpoint"]))
 
 
 def test_early_stopping_counts_on(run, monkeypatch):
     keys = {"stopping_step": 2}
     scored(monkeypatch, [0.3, 0.2, 0.1, 0.1, 0.9])
     straight = run(epochs=9, **keys)
-    assert checkpoint.load(checkpoint.latest_file(straight["checkpoint"]))["epoch"] == 3
+    assert checkpoint.load(training_run.latest_file(straight["checkpoint"]))["epoch"] == 3
     scored(monkeypatch, [0.3, 0.2])
     half = run(epochs=2, **keys)
     scored(monkeypatch, [0.1, 0.1, 0.9])
@@ -137,8 +138,8 @@ def test_nothing_left_to_do_tests_the_checkpoint_again(run):
 def test_a_latest_epoch_of_another_run_is_not_taken(run, monkeypatch):
     scored(monkeypatch, [0.3, 0.2, 0.3, 0.2])
     one, other = run(epochs=2), run(epochs=2, seed=5)
-    os.replace(checkpoint.latest_file(other["checkpoint"]), checkpoint.latest_file(one["checkpoint"]))
-    assert checkpoint.find_resume_state(one["checkpoint"]).path == one["checkpoint"]
+    os.replace(training_run.latest_file(other["checkpoint"]), training_run.latest_file(one["checkpoint"]))
+    assert training_run.find_resume_state(one["checkpoint"]).path == one["checkpoint"]
 
 
 def test_what_does_not_go_with_resume_is_one_sentence(run, tmp_path):
@@ -173,7 +174,7 @@ def test_the_command_line_resumes(write_events, random_events, capsys):
     (file,) = Path("saved").glob("*.pth")
     assert main([f"--resume={file}", "--epochs=2"]) == 0
     assert f"checkpoint: {file.absolute()}" in capsys.readouterr().out
-    assert checkpoint.find_resume_state(file).checkpoint["epoch"] == 1
+    assert training_run.find_resume_state(file).checkpoint["epoch"] == 1
     assert main([f"--resume={file}", "--model=SASRec"]) == 2
 
 
@@ -203,7 +204,7 @@ def test_a_signal_ends_the_epoch_and_training_goes_on_exactly(run, write_events,
     assert process.returncode == status, errors
     assert "ending after this epoch; a second signal (Ctrl-C) ends at once" in errors
     assert errors.splitlines()[-1] == f"recbole-ext: {word}; resume it with --resume={os.path.abspath(file)}"
-    done = checkpoint.find_resume_state(file).checkpoint["epoch"] + 1
+    done = training_run.find_resume_state(file).checkpoint["epoch"] + 1
     assert not [name for name in os.listdir("saved") if name.endswith(".part")]
     resumed = run(resume=file, epochs=done + 2)
     straight = run(epochs=done + 2, stopping_step=500)
@@ -258,7 +259,7 @@ def test_a_killed_run_goes_on_as_if_it_had_not_been(run, write_events, random_ev
     time.sleep(0.2)
     process.kill()
     process.communicate()
-    done = checkpoint.find_resume_state(file).checkpoint["epoch"] + 1
+    done = training_run.find_resume_state(file).checkpoint["epoch"] + 1
     resumed = run(resume=file, epochs=done + 1)
     straight = run(epochs=done + 1, stopping_step=500)
     same(files(straight), files(resumed))
@@ -267,7 +268,7 @@ def test_a_killed_run_goes_on_as_if_it_had_not_been(run, write_events, random_ev
 def test_resuming_removes_what_a_killed_process_left_half_written(run):
     path = run(epochs=1)["checkpoint"]
     folder, name = os.path.split(path)
-    left = [Path(folder, f".{own}.99999.part") for own in (name, os.path.basename(checkpoint.latest_file(path)))]
+    left = [Path(folder, f".{own}.99999.part") for own in (name, os.path.basename(training_run.latest_file(path)))]
     other = Path(folder, ".other.pth.99999.part")  # of a run that may be alive
     living = Path(folder, f".{name}.{os.getppid()}.part")
     for file in (*left, other, living):
@@ -296,7 +297,7 @@ def test_a_run_that_was_killed_before_its_first_validation_goes_on(run, monkeypa
     best.touch()  # the name that it reserved
     result = run(resume=str(best), epochs=2 + more)
     assert Path(result["checkpoint"]).samefile(best)
-    assert checkpoint.find_resume_state(best).checkpoint["epoch"] == 1 + more
+    assert training_run.find_resume_state(best).checkpoint["epoch"] == 1 + more
 
 
 @pytest.mark.parametrize("change", [{"random": ["else"]}, {"random": None}, {"sampler": None}, {"optimizer": {"a": 1}}])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from recbole_ext.checkpoint.file import TrainingRun
+from recbole_ext.checkpoint.training_run import TrainingRun
 from recbole_ext.serving.explain.explanation import Explanation
 from recbole_ext.utils.html import Figure, label, layout
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pandas as pd
 
-from recbole_ext.checkpoint.file import TrainingRun
+from recbole_ext.checkpoint.training_run import TrainingRun
 from recbole_ext.data.files.item_files import ITEM_NAME
 from recbole_ext.serving.explain import figures
 from recbole_ext.serving.explain.explanation import Explanation
