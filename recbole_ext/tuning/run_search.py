@@ -13,15 +13,8 @@ from recbole_ext.errors import InputError
 from recbole_ext.model.registry import name_of
 from recbole_ext.tuning import results
 from recbole_ext.tuning.journal import Journal, new_folder, newest_folder
-from recbole_ext.tuning.options import OPTION_NAMES, SearchOptions, read_options
-from recbole_ext.tuning.plan import (
-    Plan,
-    RemainingTrials,
-    check_unchanged,
-    new_plan,
-    remaining_trials,
-    stored_plan,
-)
+from recbole_ext.tuning.options import OPTION_NAMES, read_options
+from recbole_ext.tuning.plan import Plan, RemainingTrials, check_unchanged, new_plan, remaining_trials, stored_plan
 from recbole_ext.tuning.supervisor import scratch_folder
 from recbole_ext.tuning.trial import TrialSetup, run_trial
 from recbole_ext.utils.paths import absolute
@@ -30,7 +23,7 @@ from recbole_ext.utils.wording import counted, nearest
 
 FOLDER = "tune_results"
 OLDEST_RAY = "2.45"
-MAX_FAILURES = 3  # times that a trial starts again because its process or its machine was lost
+MAX_FAILURES = 3  # how often a trial starts again after its process or its machine was lost
 
 
 def search(
@@ -74,32 +67,33 @@ def search(
     checked = read_options(options)
     if resume:
         journal = _stored_search(resume, storage_path, model, dataset)
+        stored = journal.read_plan()
+        check_installed(stored["options"].get("search_alg"))
         if config_file_list or config_dict or space or argv:
-            stored = journal.read_plan()
-            data_path = {"data_path": stored["keys"]["data_path"]} if "data_path" in stored["keys"] else {}
-            names = model or stored["model"], dataset or stored["dataset"]
-            config = Config(*names, config_file_list, {**data_path, **(config_dict or {})}, argv)
+            # the data of the search, unless config_dict names others
+            keys = {key: value for key, value in stored["keys"].items() if key == "data_path"} | (config_dict or {})
+            config = Config(model or stored["model"], dataset or stored["dataset"], config_file_list, keys, argv)
             check_unchanged(journal, config, space)
         plan = stored_plan(journal, model, dataset, checked)
-        check_installed(plan.options)
     else:
+        check_installed(checked.get("search_alg"))
         plan = new_plan(model, Config(model, dataset, config_file_list, config_dict, argv), space, checked)
-        check_installed(plan.options)
         journal = Journal(new_folder(storage_path, plan.name, plan.config.dataset))
     try:
-        run(plan, journal, bool(resume))
+        run_trials(plan, journal, bool(resume))
         return results.finish(plan, journal)
     except (KeyboardInterrupt, SigtermReceived) as error:
         raise type(error)(*[journal.folder] if journal.is_started() else []) from error
 
 
 def _stored_search(resume: bool | str, storage_path: str, model: str | type | None, dataset: str | None) -> Journal:
+    """The folder of the search to resume; for the arguments see `search`."""
     if not isinstance(resume, bool):
         return Journal(absolute(os.fspath(resume), "resume"))
     return Journal(newest_folder(storage_path, None if model is None else name_of(model), dataset))
 
 
-def check_installed(options: SearchOptions) -> None:
+def check_installed(search_alg: str | None) -> None:
     """Check that Ray and the package of `search_alg` are installed; `InputError` names the command to install them."""
     command = f'run: pip install "ray[tune]>={OLDEST_RAY}"'
     if importlib.util.find_spec("ray") is None:
@@ -108,9 +102,8 @@ def check_installed(options: SearchOptions) -> None:
 
     if [int(part) for part in ray.__version__.split(".")[:2]] < [int(part) for part in OLDEST_RAY.split(".")]:
         raise InputError(f"the search needs Ray {OLDEST_RAY} or later, not {ray.__version__}; {command}")
-    package = options.search_alg
-    if package != "random" and importlib.util.find_spec(package) is None:
-        raise InputError(f"search_alg is {package}, a package that is not installed; run: pip install {package}")
+    if search_alg in ("optuna", "hyperopt") and importlib.util.find_spec(search_alg) is None:
+        raise InputError(f"search_alg is {search_alg}, a package that is not installed; run: pip install {search_alg}")
     try:
         importlib.import_module("ray.tune")
     except ImportError as error:
@@ -121,8 +114,8 @@ def check_installed(options: SearchOptions) -> None:
 # ---------------------------------------------------------------------- running
 
 
-def run(plan: Plan, journal: Journal, resume: bool) -> None:
-    """Run the trials that have not ended yet."""
+def run_trials(plan: Plan, journal: Journal, resume: bool) -> None:
+    """Run the trials that have not ended yet; `resume` says whether some may have."""
     import ray
 
     from recbole_ext.tuning.backend.cluster import running_ray, start_checkpoint_store
@@ -147,7 +140,7 @@ def run(plan: Plan, journal: Journal, resume: bool) -> None:
             make_tuner(plan, journal, remaining, resources, checkpoint_store, scratch).fit()
         finally:
             getLogger("ray").setLevel(log_level)
-            ray.kill(checkpoint_store)  # it would stay in a Ray that was running before the search
+            ray.kill(checkpoint_store)  # which outlives the search on a cluster that was running before it
 
 
 def make_tuner(
@@ -181,7 +174,7 @@ def make_tuner(
     total = len(journal.records()) + remaining.count
     table = TrialTable(total, config["valid_metric"], plan.mode == "max", config["epochs"], plan.space)
     progress = SearchCallback(journal.folder, table, options.keep_checkpoints, options.time_budget)
-    if plan.points is not None:  # all trials are known: Ray's own grid search runs them in order
+    if plan.points is not None:  # the keys of all trials are known: Ray's grid search runs them in order
         searcher, num_samples, param_space = None, 1, {"trial": tune.grid_search(remaining.pending)}
     else:
         searcher = make_searcher(plan, remaining, journal.path(f"{options.search_alg}.state"))

@@ -125,7 +125,7 @@ def test_interrupted_search_names_its_folder_and_resume_compares_keys(cluster, t
     words = [f"--{key}={value}" for key, value in toy.items()]
     Path("own.yaml").write_text(yaml.safe_dump({"learning_rate": {"grid": [1e-3]}}))
     with monkeypatch.context() as patch:
-        patch.setattr("recbole_ext.tuning.run_search.run", interrupt)
+        patch.setattr("recbole_ext.tuning.run_search.run_trials", interrupt)
         assert main(["tune", "--model=MEANTIME", "--dataset=toy", "--space=own.yaml", *words]) == 130
     (folder,) = Path("tune_results").resolve().iterdir()
     assert capsys.readouterr().err == f"recbole-ext: interrupted; resume it with --resume={folder}\n"
