@@ -1,14 +1,12 @@
 """`recbole-ext explain`: why a user gets an item, in a few lines, as a page, a table or JSON."""
 
 import json
-import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from recbole_ext.cli.options import OptionParser, add_request_options
-from recbole_ext.errors import InputError
 from recbole_ext.utils.atomic_write import write_whole
-from recbole_ext.utils.paths import check_outputs, writable_file
+from recbole_ext.utils.paths import check_outputs, check_suffix, writable_file
 from recbole_ext.utils.validators import Str
 
 if TYPE_CHECKING:
@@ -44,10 +42,10 @@ def main(argv: Sequence[str]) -> None:
     given = {name: getattr(options, name) for name in OUTPUTS if getattr(options, name) is not None}
     outputs = {name: _output_file(name, path) for name, path in given.items()}
 
-    from recbole_ext.cli.files import SOURCES, read_events, suffix_of
+    from recbole_ext.cli.files import check_histories_file, read_events
     from recbole_ext.serving.recommender import Recommender
 
-    suffix_of(options.histories, SOURCES, "histories")
+    check_histories_file(options.histories)
     recommender = Recommender.load(options.checkpoint, options.device, item_names=options.item_names)
     events = read_events(options.histories, recommender.reader.columns(), recommender.config)
     explanation = recommender.explain(
@@ -59,9 +57,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _output_file(name: str, path: str) -> str:
-    suffix = OUTPUTS[name]
-    if os.path.isdir(path) or os.path.splitext(path)[1].lower() != suffix:
-        raise InputError(f"--{name} is {path!r}; it should be the name of a file that ends in {suffix}.")
+    check_suffix(path, (OUTPUTS[name],), f"--{name}")
     return writable_file(path, f"--{name}")
 
 

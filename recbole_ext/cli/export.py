@@ -29,10 +29,10 @@ def main(argv: Sequence[str]) -> None:
     options = parser.parse(argv)
     check_outputs({"--out": options.out}, {"--checkpoint": options.checkpoint})
 
-    from recbole_ext.serving.exporter import target_file
+    from recbole_ext.serving.exporter import program_file
     from recbole_ext.serving.recommender import Recommender
 
-    out = target_file(options.out)
+    out = program_file(options.out)
     difference = Recommender.load(options.checkpoint, options.device).export(out)
     size = os.path.getsize(out) / 2**20
     print(f"{out}: {size:.1f} MiB; largest difference from the model on random requests: {difference:.1e}")

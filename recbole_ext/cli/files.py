@@ -1,7 +1,6 @@
 """Reads histories and tokens from files, and writes recommendations into files."""
 
 import contextlib
-import importlib.util
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -14,20 +13,15 @@ from recbole_ext.data.files.item_files import ITEM_NAME
 from recbole_ext.data.files.table import Table, TextTable, lines, read_csv, read_text, refuse_repeated
 from recbole_ext.errors import InputError
 from recbole_ext.utils.atomic_write import write_whole
-from recbole_ext.utils.paths import writable_file
+from recbole_ext.utils.paths import check_suffix, writable_file
 
 SOURCES = (".inter", ".csv", ".parquet")
 TARGETS = (".csv", ".parquet", ".jsonl")
 
 
-def suffix_of(path: str, supported: tuple[str, ...], option: str) -> str:
-    """The suffix of a file; `InputError` if it is not supported, or the package for it is missing."""
-    suffix = os.path.splitext(path)[1].lower()
-    if suffix not in supported:
-        raise InputError(f"--{option} is {path!r}; it should be a file that ends in {', '.join(supported)}.")
-    if suffix == ".parquet" and importlib.util.find_spec("pyarrow") is None:
-        raise InputError(f"--{option} is {path!r}, which needs the package pyarrow: pip install pyarrow.")
-    return suffix
+def check_histories_file(path: str) -> str:
+    """The suffix of a file of histories; `InputError` if it is not supported."""
+    return check_suffix(path, SOURCES, "--histories")
 
 
 def read_events(path: str, columns: list[str], config: Any) -> Table:
@@ -41,7 +35,7 @@ def read_events(path: str, columns: list[str], config: Any) -> Table:
     Raises:
         InputError: the file cannot be read; the message names it and, where there is one, the line.
     """
-    suffix = suffix_of(path, SOURCES, "histories")
+    suffix = check_histories_file(path)
     if not os.path.isfile(path):
         raise InputError(f"--histories is {path!r}; there is no such file.")
     if suffix == ".parquet":
@@ -108,11 +102,9 @@ def read_tokens(path: str, option: str, field: str, config: Any) -> Table:
     return TextTable(path, column.to_frame(field), encoding=encoding, header=False)
 
 
-def target_file(path: str) -> str:
-    """The absolute path of the output file; `InputError` if it cannot be written."""
-    if not os.path.basename(path) or os.path.isdir(path):
-        raise InputError(f"--out is {path!r}; it should be the name of a file that ends in {', '.join(TARGETS)}.")
-    suffix_of(path, TARGETS, "out")
+def recommendations_file(path: str) -> str:
+    """The absolute path of the file to write; `InputError` if it cannot be written."""
+    check_suffix(path, TARGETS, "--out")
     return writable_file(path, "--out")
 
 

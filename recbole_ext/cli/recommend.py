@@ -38,13 +38,13 @@ def main(argv: Sequence[str]) -> None:
         if options.all_users and getattr(options, name) is not None:
             raise InputError(f"--{name} does not go with --all_users; give --histories.")
 
-    from recbole_ext.cli.files import SOURCES, read_events, read_tokens, suffix_of, target_file
+    from recbole_ext.cli.files import check_histories_file, read_events, read_tokens, recommendations_file
     from recbole_ext.serving.recommender import Recommender
     from recbole_ext.serving.training_users import training_user_requests
 
-    out = target_file(options.out)
+    out = recommendations_file(options.out)
     if not options.all_users:
-        suffix_of(options.histories, SOURCES, "histories")
+        check_histories_file(options.histories)
     recommender = Recommender.load(options.checkpoint, options.device, item_names=options.item_names)
     config = recommender.config
     items = read_tokens(options.items, "items", recommender.item_field, config) if options.items else None

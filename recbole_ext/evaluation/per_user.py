@@ -1,8 +1,6 @@
 """Metrics of each user, for paired tests and groups of users, and GAUC of labels, a weighted mean of the users' AUC."""
 
-import importlib.util
 import io
-import os
 from typing import Any
 
 import numpy as np
@@ -13,7 +11,7 @@ from recbole.utils import EvaluatorType
 
 from recbole_ext.errors import InputError
 from recbole_ext.utils.atomic_write import write_whole
-from recbole_ext.utils.paths import writable_file
+from recbole_ext.utils.paths import check_suffix, writable_file
 
 SUFFIXES = (".csv", ".parquet")
 
@@ -29,13 +27,8 @@ def per_user_file(path: Any) -> str | None:
     """
     if path is None:
         return None
-    name = os.fspath(path) if isinstance(path, (str, os.PathLike)) else ""
-    suffix = os.path.splitext(name)[1].lower()
-    if suffix not in SUFFIXES:
-        raise InputError(f"per_user is {path!r}; it should be the name of a file that ends in {' or '.join(SUFFIXES)}.")
-    if suffix == ".parquet" and importlib.util.find_spec("pyarrow") is None:
-        raise InputError(f"per_user is {path!r}, which needs the package pyarrow: pip install pyarrow.")
-    return writable_file(name, "per_user")
+    check_suffix(path, SUFFIXES, "per_user")
+    return writable_file(path, "per_user")
 
 
 def check_users(config: Any) -> None:

@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,7 +15,7 @@ from recbole_ext.errors import InputError
 from recbole_ext.serving.program import INTEGER, ExportedScorer
 from recbole_ext.serving.served_model import ServedModel
 from recbole_ext.utils.atomic_write import write_whole
-from recbole_ext.utils.paths import writable_file
+from recbole_ext.utils.paths import check_suffix, writable_file
 from recbole_ext.utils.versions import versions
 
 EXPORT_FORMAT = 1
@@ -34,12 +33,10 @@ MEANING = {
 }
 
 
-def target_file(path: Any) -> str:
-    """The path of the file to write; `InputError` if its name is wrong or its folder is not writable."""
-    name = os.fspath(path) if isinstance(path, (str, os.PathLike)) else ""
-    if not name.endswith(".pt2") or os.path.basename(name) == ".pt2" or os.path.isdir(name):
-        raise InputError(f"the file to export to is {path!r}; it should be the name of a file that ends in .pt2.")
-    return writable_file(name, "the exported model")
+def program_file(path: Any) -> str:
+    """The absolute path of the file to write; `InputError` if its name is wrong or its folder is not writable."""
+    check_suffix(path, (".pt2",), "the file to export to")
+    return writable_file(path, "the exported model")
 
 
 def write(served: ServedModel, path: str) -> float:

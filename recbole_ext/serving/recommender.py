@@ -17,7 +17,7 @@ from recbole_ext.errors import InputError
 from recbole_ext.serving.columns import as_text
 from recbole_ext.serving.explain.explainer import explain
 from recbole_ext.serving.explain.explanation import Explanation
-from recbole_ext.serving.exporter import target_file, write
+from recbole_ext.serving.exporter import program_file, write
 from recbole_ext.serving.requests import Requests
 from recbole_ext.serving.scoring import Vectors, best_items, item_table, item_vectors, refuse_nan, user_vectors
 from recbole_ext.serving.served_model import ServedModel
@@ -215,7 +215,7 @@ class Recommender(ServedModel):
             InputError: the model cannot be exported, or the file cannot be written; an existing file stays as it was.
         """
         check_outputs({"path": path}, {"the checkpoint": self.path})
-        return write(self, target_file(path))
+        return write(self, program_file(path))
 
     # ---------------------------------------------------------------- ranking
 

@@ -1,5 +1,6 @@
 """Checks of the user's paths: valid names, writable files, no output over an input."""
 
+import importlib.util
 import os
 import tempfile
 from collections.abc import Mapping
@@ -64,6 +65,22 @@ def _same_file(one: Any, other: Any) -> bool:
         return os.path.samefile(one, other)  # includes hard links, and other capitals on a disk that ignores them
     except OSError:  # one of them does not exist yet
         return os.path.normcase(os.path.realpath(one)) == os.path.normcase(os.path.realpath(other))
+
+
+def check_suffix(path: Any, supported: tuple[str, ...], option: str) -> str:
+    """The suffix of the file that an option names, in lower case.
+
+    Raises:
+        InputError: the value is not a path with one of the supported suffixes, or the package for it is not installed.
+    """
+    name = os.fspath(path) if isinstance(path, (str, os.PathLike)) else ""
+    suffix = os.path.splitext(name)[1].lower()
+    if suffix not in supported or os.path.isdir(name):
+        suffixes = " or ".join(supported)
+        raise InputError(f"{option} is {path!r}; it should be the name of a file that ends in {suffixes}.")
+    if suffix == ".parquet" and importlib.util.find_spec("pyarrow") is None:
+        raise InputError(f"{option} is {path!r}, which needs the package pyarrow: pip install pyarrow.")
+    return suffix
 
 
 def writable_file(path: str, purpose: str) -> str:
