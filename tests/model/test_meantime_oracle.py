@@ -41,10 +41,14 @@ def apart(ours: Tensor, theirs: Tensor) -> float:
     return float((ours - theirs).detach().abs().max())
 
 
+ARCHITECTURES = ["bert4rec", "sasrec"]
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("content_bias", [False, True], ids=["", "content_bias"])
 @pytest.mark.parametrize(("absolute", "relative"), MIXTURES, ids=NAMES)
-def test_states_and_scores_are_the_oracles(absolute, relative, content_bias):
-    model, plain = both(absolute, relative, content_bias=content_bias)
+def test_states_and_scores_are_the_oracles(absolute, relative, content_bias, architecture):
+    model, plain = both(absolute, relative, content_bias=content_bias, architecture=architecture)
     items, time, length, real = batch()
     states, expected = model.encode(items, time, length), plain.encode(items, time, real)
     assert apart(states[real], expected[real]) < tolerance(relative)
@@ -52,10 +56,11 @@ def test_states_and_scores_are_the_oracles(absolute, relative, content_bias):
     assert apart(scores[real], plain.scores(expected)[real]) < tolerance(relative)
 
 
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("pad_class", [False, True], ids=["", "pad_class"])
 @pytest.mark.parametrize(("absolute", "relative"), MIXTURES, ids=NAMES)
-def test_loss_and_gradients_are_the_oracles(absolute, relative, pad_class):
-    model, plain = both(absolute, relative, pad_class=pad_class, content_bias=True)
+def test_loss_and_gradients_are_the_oracles(absolute, relative, pad_class, architecture):
+    model, plain = both(absolute, relative, pad_class=pad_class, content_bias=True, architecture=architecture)
     items, time, length, real = batch()
     chosen = real & (torch.rand(items.shape, generator=torch.Generator().manual_seed(5)) < 0.5)
     chosen[:, 0] = True
@@ -75,9 +80,11 @@ def test_loss_and_gradients_are_the_oracles(absolute, relative, pad_class):
         assert apart(parameter.grad, right) < tolerance(relative), name
 
 
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("layers", [1, 2, 3])
-def test_selected_slots_are_those_slots_of_all(layers):
-    model, _ = both(["position", "day", "constant"], ["sin", "exp", "log"], n_layers=layers)
+def test_selected_slots_are_those_slots_of_all(layers, architecture):
+    kernels = (["position", "day", "constant"], ["sin", "exp", "log"])
+    model, _ = both(*kernels, n_layers=layers, architecture=architecture)
     items, time, length, _ = batch()
     rows = torch.stack([torch.zeros_like(length), length - 1, length // 2], dim=1)
     everything = model.encode(items, time, length)

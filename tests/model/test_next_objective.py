@@ -11,10 +11,11 @@ from tests.oracles.bare import DAY, bare_meantime, plain_like, randomise, sequen
 ITEMS, LENGTHS = 40, [11, 2, 3, 7, 13, 5]  # of windows: events and the target
 
 
-def both(absolute, relative, query_time):
+def both(absolute, relative, query_time, architecture="bert4rec"):
     model = bare_meantime(
         ITEMS, 1001, absolute_kernels=absolute, relative_kernels=relative, hidden_size=12, inner_size=20,
         MAX_ITEM_LIST_LENGTH=13, objective="next", query_time=query_time, content_bias=True,
+        architecture=architecture,
     ).double()  # fmt: skip
     randomise(model)
     return model, plain_like(model, True)
@@ -35,10 +36,11 @@ def query_times(time, query_time):
     return time[1:] if query_time == "target" else time[:-1]
 
 
+@pytest.mark.parametrize("architecture", ["bert4rec", "sasrec"])
 @pytest.mark.parametrize("query_time", ["target", "last"])
 @pytest.mark.parametrize(("absolute", "relative"), MIXTURES, ids=NAMES)
-def test_loss_and_gradients_are_those_of_each_prefix_alone(absolute, relative, query_time):
-    model, plain = both(absolute, relative, query_time)
+def test_loss_and_gradients_are_those_of_each_prefix_alone(absolute, relative, query_time, architecture):
+    model, plain = both(absolute, relative, query_time, architecture)
     items, time, length = sequences(LENGTHS, ITEMS, 1000 * DAY, 3)
     losses = []
     for row, count in enumerate(length.tolist()):
@@ -58,10 +60,11 @@ def test_loss_and_gradients_are_those_of_each_prefix_alone(absolute, relative, q
             assert (ours.grad - theirs.grad).abs().max() < 10 * tolerance(relative), name
 
 
+@pytest.mark.parametrize("architecture", ["bert4rec", "sasrec"])
 @pytest.mark.parametrize("query_time", ["target", "last"])
 @pytest.mark.parametrize(("absolute", "relative"), MIXTURES, ids=NAMES)
-def test_scores_are_those_of_the_oracle(absolute, relative, query_time):
-    model, plain = both(absolute, relative, query_time)
+def test_scores_are_those_of_the_oracle(absolute, relative, query_time, architecture):
+    model, plain = both(absolute, relative, query_time, architecture)
     items, time, length = sequences(LENGTHS, ITEMS, 1000 * DAY, 3)
     scores = model.eval().full_sort_predict(requests(items, time, length))
     for row, count in enumerate(length.tolist()):

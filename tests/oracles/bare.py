@@ -46,7 +46,7 @@ def plain_like(
         model.n_items, model.max_seq_length, table, model.absolute, model.relative,
         model.item_embedding.embedding_dim, block.feed_forward.inner.out_features, len(model.blocks),
         getattr(model, "first_second", 0.0), content_bias, model.pad_class, freq, model.tau,
-        block.attention_norm.eps, dropout, dropout,
+        block.attention_norm.eps, dropout, dropout, model.is_sasrec,
     )  # fmt: skip
     plain.to(model.item_bias.device, model.item_bias.dtype).load_state_dict(model.state_dict())
     return plain

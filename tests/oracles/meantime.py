@@ -26,6 +26,7 @@ class PlainMeantime(nn.Module):
         self, items: int, slots: int, days: int, absolute: list[str], relative: list[str], hidden: int, inner: int,
         layers: int, first_second: float = 0.0, content_bias: bool = False, pad_class: bool = False,
         freq: float = 10000.0, tau: float = 1.0, eps: float = 1e-5, dropout: float = 0.0, attn_dropout: float = 0.0,
+        sasrec: bool = False,
     ):  # fmt: skip
         super().__init__()
         self.items, self.slots, self.first_second, self.pad_class = items, slots, first_second, pad_class
@@ -34,15 +35,18 @@ class PlainMeantime(nn.Module):
         self.item_embedding = nn.Embedding(items + 1, hidden)
         self.kernel_embeddings = nn.ModuleDict({name: nn.Embedding(sizes[name], hidden) for name in absolute})
         heads = (len(absolute), len(relative))
+        block = PlainSASRecBlock if sasrec else PlainBlock
         self.blocks = nn.ModuleList(
-            PlainBlock(hidden, inner, *heads, content_bias, eps, dropout, attn_dropout) for _ in range(layers)
+            block(hidden, inner, *heads, content_bias, eps, dropout, attn_dropout) for _ in range(layers)
         )
-        self.head, self.head_norm = nn.Linear(hidden, hidden), nn.LayerNorm(hidden, eps=eps)
-        self.item_bias = nn.Parameter(torch.zeros(items))
+        self.sasrec, self.head_norm = sasrec, nn.LayerNorm(hidden, eps=eps)
+        if not sasrec:
+            self.head = nn.Linear(hidden, hidden)
+            self.item_bias = nn.Parameter(torch.zeros(items))
 
     def encode(self, items: Tensor, time: Tensor, real: Tensor) -> Tensor:
         """States [B, T, H] of all slots; `real` [B, T] says which are no padding, on whichever side that is."""
-        x = self._drop(self.item_embedding(items))
+        x = self._drop(self._input(items))
         absolute = [self._drop(self._slot_features(name, time, real)) for name in self.absolute]
         gap = (time.double().unsqueeze(2) - time.double().unsqueeze(1)) / self.tau  # [B, T, T]
         relative = [self._drop(self._gap_features(name, gap.to(x.dtype))) for name in self.relative]
@@ -62,12 +66,16 @@ class PlainMeantime(nn.Module):
         keys = [self._slot_features(name, F.pad(time, (0, 1)), with_next)[:, :-1] for name in self.absolute]
         queries = [self._slot_features(name, F.pad(query_time, (1, 0)), with_next)[:, 1:] for name in self.absolute]
         gap = (query_time.double().unsqueeze(2) - time.double().unsqueeze(1)) / self.tau
-        x = self.item_embedding(items)
+        x = self._input(items)
         relative = [self._gap_features(name, gap.to(x.dtype)) for name in self.relative]
         earlier = torch.ones(gap.shape, dtype=torch.bool).tril()
         for block in self.blocks:
             x = block(x, (queries, keys), relative, earlier)
         return x[0]
+
+    def _input(self, items: Tensor) -> Tensor:
+        x = self.item_embedding(items)
+        return x * math.sqrt(x.shape[-1]) if self.sasrec else x
 
     def _drop(self, x: Tensor) -> Tensor:
         return F.dropout(x, self.p, self.training)
@@ -94,11 +102,12 @@ class PlainMeantime(nn.Module):
         return {"exp": torch.exp(-gap.abs() * w), "log": torch.log(1 + gap.abs() * w)}[name]
 
     def represent(self, states: Tensor) -> Tensor:
-        return self.head_norm(F.gelu(self.head(states), approximate="tanh"))
+        return self.head_norm(states if self.sasrec else F.gelu(self.head(states), approximate="tanh"))
 
     def scores(self, states: Tensor) -> Tensor:
         """[..., H] -> [..., V + 1]"""
-        return self.represent(states) @ self.item_embedding.weight[: self.items].T + self.item_bias
+        scores = self.represent(states) @ self.item_embedding.weight[: self.items].T
+        return scores if self.sasrec else scores + self.item_bias
 
     def loss(self, tokens: Tensor, time: Tensor, real: Tensor, answers: Tensor, chosen: Tensor) -> Tensor:
         """Mean cross entropy at the chosen slots, bool [B, T]."""
@@ -125,6 +134,14 @@ class PlainBlock(nn.Module):
         return drop(x + drop(self.feed_forward["outer"](inner)))
 
 
+class PlainSASRecBlock(PlainBlock):
+    def forward(self, x, absolute, relative, real):
+        normed = self.attention_norm(x)
+        x = self.feed_forward_norm(normed + self.attention(x, absolute, relative, real, normed))
+        inner = F.dropout(F.relu(self.feed_forward["inner"](x)), self.p, self.training)
+        return x + F.dropout(self.feed_forward["outer"](inner), self.p, self.training)
+
+
 class PlainAttention(nn.Module):
     def __init__(self, hidden, absolute, relative, content_bias, dropout):
         super().__init__()
@@ -137,8 +154,9 @@ class PlainAttention(nn.Module):
         self.content_bias = nn.Parameter(torch.zeros(relative, d)) if relative and content_bias else None
         self.p = dropout
 
-    def forward(self, x, absolute, relative, real):
-        query, key, value = (layer(x).split(self.d, dim=-1) for layer in (self.query, self.key, self.value))
+    def forward(self, x, absolute, relative, real, queries=None):
+        query = self.query(x if queries is None else queries).split(self.d, dim=-1)
+        key, value = (layer(x).split(self.d, dim=-1) for layer in (self.key, self.value))
         mixed = []
         for head in range(len(query)):
             logits = self._logits(head, query[head], key[head], absolute, relative) / math.sqrt(self.d)

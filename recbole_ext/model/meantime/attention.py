@@ -137,13 +137,15 @@ class MixedBlock(nn.Module):
         eps: of the layer norms.
     """
 
+    activation = "gelu_tanh"
+
     def __init__(
         self, hidden: int, inner: int, absolute: int, relative: list[str], dropout: float, attn_dropout: float,
         content_bias: bool, eps: float, table: GapTable | None,
     ):  # fmt: skip
         super().__init__()
         self.attention = MixedAttention(hidden, absolute, relative, attn_dropout, content_bias, table)
-        self.feed_forward = FeedForward(hidden, inner, dropout, "gelu_tanh")
+        self.feed_forward = FeedForward(hidden, inner, dropout, self.activation)
         self.attention_norm = nn.LayerNorm(hidden, eps=eps)
         self.feed_forward_norm = nn.LayerNorm(hidden, eps=eps)
         self.dropout = Dropout(dropout)
@@ -159,3 +161,20 @@ class MixedBlock(nn.Module):
         x = x + self.dropout(self.attention(queries, normed, temporal, weights))
         x = x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
         return self.dropout(x)
+
+
+class SASRecBlock(MixedBlock):
+    """y = LN(LN x + attention(LN x, x)), then y + drop(FFN(y)): queries are normed, keys and values are not.
+
+    As in the public code of SASRec (Kang and McAuley, ICDM 2018); the arguments are those of `MixedBlock`.
+    """
+
+    activation = "relu"
+
+    def forward(
+        self, x: Tensor, temporal: TemporalContext, positions: Tensor | None = None, weights: list | None = None
+    ) -> Tensor:
+        """x [B, T, H] -> [B, T, H], or [B, R, H] at `positions` [B, R]; `weights` is that of `MixedAttention`."""
+        queries = self.attention_norm(x if positions is None else gather_positions(x, positions))
+        y = self.feed_forward_norm(queries + self.attention(queries, x, temporal, weights))
+        return y + self.dropout(self.feed_forward(y))

@@ -11,8 +11,10 @@ How this differs from the paper and its public code:
 - Days after the last day of the data use the embedding of the last day; the code's embeddings are untrained there.
 - `query_time: target`: the model knows the time of the event to predict, as in the paper. `query_time: last` is for
   requests without a time: the time of the last event replaces it, in scoring and for the newest event of a window.
+- `architecture: bert4rec` is the paper's. `architecture: sasrec` is that of SASRec (Kang and McAuley, ICDM 2018) around
+  MEANTIME's attention: embeddings times sqrt(H), `SASRecBlock`, a last layer norm, and scores without a bias.
 - `objective: cloze` is the paper's. With `objective: next`, attention is causal and every event of a window predicts
-  the next one (Kang and McAuley, SASRec, ICDM 2018). An event's query is at the position, day and time of the event it
+  the next one, as in SASRec. An event's query is at the position, day and time of the event it
   predicts (`query_time: last`: at the day and time of its own event); its key is at its own.
 
 B batch, R query positions, T positions of a batch (longest history and the target), N positions of a full window,
@@ -40,7 +42,7 @@ from recbole_ext.model.layers import (
     recorded_inputs,
 )
 from recbole_ext.model.losses import cross_entropy_over_items, item_loss
-from recbole_ext.model.meantime.attention import MixedBlock, TemporalContext
+from recbole_ext.model.meantime.attention import MixedBlock, SASRecBlock, TemporalContext
 from recbole_ext.model.meantime.kernels import DAY, TABULATED, GapTable, SinPhases, day_range
 from recbole_ext.model.meantime.options import VALIDATORS, MeantimeOptions
 
@@ -62,7 +64,7 @@ class MEANTIME(SequentialRecommender):
     reads_times = True
     structural_keys = (
         "absolute_kernels", "relative_kernels", "kernel_freq", "kernel_time_unit", "content_bias", "pad_class",
-        "objective",
+        "objective", "architecture",
     )  # fmt: skip
     validators = VALIDATORS
     check_config = MeantimeOptions
@@ -78,6 +80,7 @@ class MEANTIME(SequentialRecommender):
         self.causal = options.objective == "next"
         self.pad_class, self.tau = bool(config["pad_class"]), options.tau
         self.mask_id = self.n_items
+        self.is_sasrec = options.architecture == "sasrec"
         hidden, eps = config["hidden_size"], config["layer_norm_eps"]
         dropout, attn_dropout = config["hidden_dropout_prob"], config["attn_dropout_prob"]
 
@@ -90,16 +93,21 @@ class MEANTIME(SequentialRecommender):
         self.sin = SinPhases(hidden, options.freq) if "sin" in self.relative else None
         tabulated = [name for name in self.relative if name in TABULATED]
         self.table = GapTable(tabulated, hidden, options.freq, self.tau) if tabulated else None
+        block = SASRecBlock if self.is_sasrec else MixedBlock
         self.blocks = nn.ModuleList(
-            MixedBlock(
+            block(
                 hidden, config["inner_size"], len(self.absolute), self.relative, dropout, attn_dropout,
                 bool(config["content_bias"]), eps, self.table,
             )
             for _ in range(config["n_layers"])
         )  # fmt: skip
         self.dropout = Dropout(dropout)
-        self.head, self.head_norm = nn.Linear(hidden, hidden), nn.LayerNorm(hidden, eps=eps)
-        self.item_bias = nn.Parameter(torch.zeros(self.n_items))
+        self.head, self.head_norm = None, nn.LayerNorm(hidden, eps=eps)
+        if self.is_sasrec:
+            self.register_buffer("item_bias", torch.zeros(self.n_items), persistent=False)
+        else:
+            self.head = nn.Linear(hidden, hidden)
+            self.item_bias = nn.Parameter(torch.zeros(self.n_items))
         self.loss = item_loss(config, dataset, self.n_items)
         self._initialise(config["initializer_range"])
         load_item_vectors(self.item_embedding, "hidden_size", config, dataset)
@@ -137,7 +145,8 @@ class MEANTIME(SequentialRecommender):
         Returns:
             [B, R, H], or [B, T, H].
         """
-        x = self.dropout(self.item_embedding(items))
+        x = self.item_embedding(items)
+        x = self.dropout(x * x.shape[-1] ** 0.5 if self.is_sasrec else x)
         temporal = self._temporal_context(time, length, x.dtype, query_time)
         at_positions = temporal if positions is None else temporal.at(positions)
         *blocks, last_block = self.blocks
@@ -180,7 +189,7 @@ class MEANTIME(SequentialRecommender):
 
     def represent(self, states: Tensor) -> Tensor:
         """States [..., H] -> vectors [..., H] whose products with the item table, plus a bias, are scores."""
-        return self.head_norm(F.gelu(self.head(states), approximate="tanh"))
+        return self.head_norm(states if self.head is None else F.gelu(self.head(states), approximate="tanh"))
 
     # ---------------------------------------------------------------- training
 

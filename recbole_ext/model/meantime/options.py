@@ -11,7 +11,8 @@ VALIDATORS = {
     "absolute_kernels": OrNone(ListOf(OneOf("position", "day", "constant"), may_be_empty=True)),
     "relative_kernels": OrNone(ListOf(OneOf("sin", *TABULATED), may_be_empty=True)),
     "kernel_freq": Number("(0, inf)"), "kernel_time_unit": Number("[1e-6, 4294967296]"),  # seconds
-    "objective": OneOf("cloze", "next"), **LOSS_VALIDATORS, "loss_type": OneOf(*LOSSES),
+    "objective": OneOf("cloze", "next"), "architecture": OneOf("bert4rec", "sasrec"),
+    **LOSS_VALIDATORS, "loss_type": OneOf(*LOSSES),
     "query_time": OneOf("target", "last"), "mask_ratio": Number("(0, 1]"), "train_window": Int("[1, inf)"),
     "hidden_size": Int("[1, inf)"), "inner_size": Int("[1, inf)"), "n_layers": Int("[1, inf)"),
     "MAX_ITEM_LIST_LENGTH": Int("[2, inf)"), "layer_norm_eps": Number("(0, inf)"),
@@ -43,6 +44,7 @@ class MeantimeOptions:
         if "sin" in self.relative and hidden % 2:
             raise InputError(f"hidden_size is {hidden}; the sin kernel needs an even number.")
         self.objective: str = values["objective"]
+        self.architecture: str = values["architecture"]
         self.without_effect = keys_without_effect(values["loss_type"])
         if self.objective == "next":
             self.without_effect += ("mask_ratio",)
