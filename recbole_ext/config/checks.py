@@ -13,7 +13,15 @@ from recbole.model.abstract_recommender import AbstractRecommender
 from recbole.utils import ModelType
 
 from recbole_ext.config.metrics import PROBABILITY_METRICS, class_name, fits_modes, is_label_metric, result_names
-from recbole_ext.config.negative_sampling import KEY, check_training, draws_negatives, labels_are_loaded, missing_labels
+from recbole_ext.config.negative_sampling import (
+    KEY,
+    check_training,
+    draws_negatives,
+    draws_unseen,
+    labels_are_loaded,
+    missing_labels,
+    sample_count,
+)
 from recbole_ext.errors import InputError
 from recbole_ext.model import contract
 from recbole_ext.model.registry import is_known, name_of
@@ -188,13 +196,14 @@ def check_item_count(config: Any, n_items: int) -> None:
     negatives = (config["train_neg_sample_args"] or {}).get("distribution") not in (None, "none")
     if negatives and n_items < 3:
         raise InputError(f"train_neg_sample_args draws negatives, but the data set has only {n_items - 1} item.")
-    sampled = [mode for mode in config["eval_args"]["mode"].values() if mode[:3] in ("uni", "pop")]
+    sampled = [mode for mode in config["eval_args"]["mode"].values() if sample_count(mode)]
     if sampled and n_items < 3:
         raise InputError(f"eval_args mode is {sampled[0]}, but the data set has only {n_items - 1} item.")
-    if sampled and int(sampled[0][3:]) > n_items - 2:
+    repeating = [mode for mode in sampled if sample_count(mode) > n_items - 2 and not draws_unseen(mode)]
+    if repeating:
         getLogger().warning(
-            f"eval_args mode is {sampled[0]}, but only {n_items - 2} items can be sampled for a target, so candidates "
-            f"repeat; mode full ranks each item once."
+            f"eval_args mode is {repeating[0]}, but only {n_items - 2} items can be sampled for a target, so "
+            f"candidates repeat; mode full ranks each item once."
         )
 
 
@@ -214,7 +223,7 @@ def limit_eval_batch(config: Any, n_items: int) -> None:
     rows = max(1, int(budget * 2**20 / (score_bytes * n_items)))
     # eval_batch_size counts rows (sequential models), scores of all items (others), or sampled candidates
     per_row = 1 if config["MODEL_TYPE"] == ModelType.SEQUENTIAL else n_items
-    limit = rows * min(per_row if mode == "full" else 1 + int(mode[3:]) for mode in modes)
+    limit = rows * min(per_row if mode == "full" else 1 + sample_count(mode) for mode in modes)
     if limit < config["eval_batch_size"]:
         getLogger().info(
             f"eval_batch_size: {limit} instead of {config['eval_batch_size']}, for eval_memory_mb: {budget}."

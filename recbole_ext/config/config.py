@@ -242,6 +242,13 @@ class Config(RecBoleConfig):
             settings["log_dir"] = absolute(settings["log_dir"], "log_dir")
         negative_sampling.warn_of_unused_labels(settings, self.model_class)
 
+    def _set_eval_neg_sample_args(self, phase):
+        modes = self.final_config_dict["eval_args"]["mode"]
+        mode = modes[phase]
+        modes[phase] = mode.removesuffix(sampling.UNSEEN)  # which `data_preparation` implements, not RecBole
+        super()._set_eval_neg_sample_args(phase)
+        modes[phase] = mode
+
     def _find_data(self, data_path: str) -> str:
         parts = self.final_config_dict["benchmark_filename"]
         return dataset_dir(data_path, self.dataset, "data_path" in self.user_keys, parts)

@@ -12,6 +12,7 @@ from recbole_ext.model import contract
 from recbole_ext.model.losses import LOSSES
 
 KEY = "train_neg_sample_args"
+UNSEEN = "-unseen"  # ends the modes uniN-unseen and popN-unseen
 
 
 def resolve_negative_sampling(final: dict[str, Any], user_keys: set[str], model_class: Any) -> None:
@@ -58,6 +59,16 @@ def evaluation_modes(eval_args: dict[str, Any]) -> set[str]:
     """The modes of validation and test; `eval_args` has one mode for both or one for each."""
     mode = eval_args.get("mode", "full")
     return set(mode.values()) if isinstance(mode, dict) else {mode}
+
+
+def sample_count(mode: str) -> int:
+    """N of the modes uniN, popN, uniN-unseen and popN-unseen; 0 for full and labeled."""
+    return int(mode.removesuffix(UNSEEN)[3:]) if mode.startswith(("uni", "pop")) else 0
+
+
+def draws_unseen(mode: str) -> bool:
+    """Whether the candidates of a mode are items that the user has not had."""
+    return mode.endswith(UNSEEN)
 
 
 def learns_labels(final: Any, model_class: Any) -> bool:

@@ -38,7 +38,8 @@ device = Str(r"\s*[\w-]+\s*(,\s*[\w-]+\s*)*", "the number of a GPU, e.g. 0")
 columns = MappingOf(values=ListOf(string, may_be_empty=True))
 ratios = ListOf(Number("[0, inf)"), count=3)
 eval_mode = Str(
-    r"full|labeled|(uni|pop)[1-9]\d{0,8}", "full, labeled, or uniN or popN with a whole number N, e.g. uni100"
+    r"full|labeled|(uni|pop)[1-9]\d{0,8}(-unseen)?",
+    "full, labeled, or uniN, popN, uniN-unseen or popN-unseen with a whole number N, e.g. uni100",
 )
 
 

@@ -21,6 +21,7 @@ from recbole_ext.data.event_log_dataset import EventLogDataset
 from recbole_ext.data.files.atomic_file import download
 from recbole_ext.data.presplit import PreSplitDataset
 from recbole_ext.data.splits import recbole_dataset_class
+from recbole_ext.data.unseen_candidates import with_unseen_candidates
 from recbole_ext.errors import InputError, recbole_errors_as_input_error
 from recbole_ext.utils.random_state import fixed_seed
 
@@ -79,6 +80,7 @@ def data_preparation(config, dataset):
     dataset.makes_loaders = True
     with _pickling_disabled(config), _recbole_errors_named(config):
         loaders = recbole.data.data_preparation(config, dataset)
+    loaders = with_unseen_candidates(loaders, dataset, config)
     loaders = tuple(seeded(loader, evaluates=number > 0) for number, loader in enumerate(loaders))
     for loader in loaders:
         _check_draws(getattr(loader, "_sampler", None))

@@ -112,7 +112,7 @@ class CheckedTrainer:
     def evaluate(self, eval_data, load_best_model=True, model_file=None, show_progress=False):
         """RecBole's evaluation of the best epoch in a checkpoint, or of the model in its present state.
 
-        Loaders of `data_preparation` draw the same candidates (`mode: uniN` and `popN`) on every pass.
+        Loaders of `data_preparation` draw the same candidates of sampled evaluation (`mode: uniN`, ...) on every pass.
 
         Args:
             eval_data: a loader, or None.

@@ -305,6 +305,7 @@ def test_a_key_with_a_truth_takes_no_other_value(recbole_keys):
             {"split": {"LS": "valid_and_tst"}}, {"split": {"RS": [0.8, 0.2]}}, {"split": {"RS": "a"}},
             {"split": {"RS": [0.8, -0.1, 0.3]}}, {"split": {"LS": "valid_only", "RS": [8, 1, 1]}},
             {"mode": "uni"}, {"mode": "uni0"}, {"mode": "uni-5"}, {"mode": "ful"}, {"mode": 5}, {"mode": None},
+            {"mode": "uni-unseen"}, {"mode": "full-unseen"}, {"mode": "pop5-seen"},
             {"mode": {"tst": "full"}}, {"mode": {"valid": "unix"}}, {"group_by": "usr"}, {"order": "XX"},
             {"order": None},
         ]),

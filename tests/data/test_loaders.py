@@ -87,11 +87,11 @@ def test_training_and_scores_do_not_depend_on_the_number_of_workers(make_config,
     assert results[0] == results[1] == results[2]
 
 
-@pytest.mark.parametrize("model", ["BST", "BPR"])
-def test_a_resumed_run_may_have_another_number_of_workers(no_waiting, write_events, random_events, model):
+@pytest.mark.parametrize(("model", "mode"), [("BST", "uni5"), ("BPR", "uni5"), ("BST", "pop5-unseen")])
+def test_a_resumed_run_may_have_another_number_of_workers(no_waiting, write_events, random_events, model, mode):
     keys = {
         "data_path": write_events(random_events()), "topk": [5], "valid_metric": "NDCG@5", "use_gpu": False,
-        "show_progress": False, "eval_args": {"mode": "uni5"},
+        "show_progress": False, "eval_args": {"mode": mode},
     }  # fmt: skip
     alone = run_recbole(model, "toy", None, {**keys, "epochs": 2}, argv=[])
     begun = run_recbole(model, "toy", None, {**keys, "epochs": 1, "worker": 2}, argv=[])

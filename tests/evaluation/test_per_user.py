@@ -72,10 +72,12 @@ CASES = {
     "several rows of a user": ("SASRec", {"eval_args": {**RATIO, "group_by": "user"}}),
     "sampled candidates": ("SASRec", {"eval_args": {"mode": "uni7"}}),
     "sampled, several rows of a user": ("SASRec", {"eval_args": {**RATIO, "mode": "pop5"}}),
+    "unseen candidates, several rows of a user": ("SASRec", {"eval_args": {**RATIO, "mode": "pop3-unseen"}}),
     "without the history": ("SASRec", {"exclude_history": True, "topk": [3], "valid_metric": "NDCG@3",
                                        "metrics": ["NDCG", "Hit"]}),
     "a general model": ("BPR", {"eval_args": {**RATIO, "group_by": "user"}}),
     "a general model, sampled": ("BPR", {"eval_args": {**RATIO, "mode": "uni7"}}),
+    "a general model, unseen candidates": ("BPR", {"eval_args": {**RATIO, "mode": "uni3-unseen"}}),
     "a metric of one's own": ("SASRec", {"metrics": ["HalfHit", "NDCG"], "valid_metric": "halfhit@3"}),
     "labels": ("DIN", CLICKS),
     "labels, a metric of one's own": ("DIN", {**CLICKS, "metrics": ["AUC", "Brier"], "valid_metric": "Brier"}),
@@ -97,7 +99,7 @@ def test_the_mean_over_the_file_is_the_result(run, case):
         weights = known["events"] if labels else known["positives"] if name == "gauc" else None
         if name != "auc":  # of all events together, not a mean over users
             assert np.average(known[name], weights=weights) == pytest.approx(result[name], abs=1e-6), name
-    if case == "several rows of a user":
+    if case in ("several rows of a user", "unseen candidates, several rows of a user"):
         assert len(users) > 12
 
 
