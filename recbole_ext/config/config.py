@@ -245,7 +245,7 @@ class Config(RecBoleConfig):
     def _set_eval_neg_sample_args(self, phase):
         modes = self.final_config_dict["eval_args"]["mode"]
         mode = modes[phase]
-        modes[phase] = mode.removesuffix(sampling.UNSEEN)  # which `data_preparation` implements, not RecBole
+        modes[phase] = mode.removesuffix(negative_sampling.UNSEEN)  # which `data_preparation` implements, not RecBole
         super()._set_eval_neg_sample_args(phase)
         modes[phase] = mode
 
