@@ -157,6 +157,21 @@ def _can_replace(initial: Any, value: Any) -> bool:
     return type(value) is type(initial) if initial is not None else not isinstance(value, (str, bool))
 
 
+def unaveraged_weights(model: Any, checkpoint: dict[str, Any], path: str | os.PathLike) -> dict[str, torch.Tensor]:
+    """The weights of a training with `ema_decay`, by name, from which it resumes.
+
+    Raises:
+        InputError: they are missing, do not fit the model, or are not finite numbers.
+    """
+    stored = checkpoint.get("unaveraged_weights", {})
+    for name, weights in model.named_parameters():
+        if name not in stored or stored[name].shape != weights.shape or not stored[name].isfinite().all():
+            raise InputError(
+                f"checkpoint {path} has no valid weights before averaging of '{name}'; start the training again."
+            )
+    return stored
+
+
 def check_optimizer(optimizer: Any, checkpoint: dict[str, Any], path: str | os.PathLike) -> None:
     """Check that an optimizer can load its state from a checkpoint.
 

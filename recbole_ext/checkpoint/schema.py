@@ -235,6 +235,7 @@ CONTENT = Record(
     },
     {
         "run": text, "versions": Each(text), "random": RANDOM,
+        "unaveraged_weights": Each(Value("a tensor", _is_tensor)),
         "curves": Record({"train_loss": Items(loss), "valid_score": Items(optional(number))}),
         "data_digest": Value("a SHA-256 digest, or empty",
                              lambda value: type(value) is str and bool(re.fullmatch(r"[0-9a-f]{64}|", value))),

@@ -14,6 +14,7 @@ from recbole_ext.checkpoint.restore import (
     compare_data,
     compare_keys,
     load_weights,
+    unaveraged_weights,
 )
 from recbole_ext.checkpoint.training_run import LearningCurves, ResumeState, find_resume_state, latest_file
 from recbole_ext.data.description import describe
@@ -21,6 +22,7 @@ from recbole_ext.data.files.exact_time import ExactTimeDataset
 from recbole_ext.errors import InputError
 from recbole_ext.model import contract
 from recbole_ext.model.registry import class_path, name_of
+from recbole_ext.training.weight_average import WeightAverage
 from recbole_ext.utils import random_state
 from recbole_ext.utils import signals as stopping
 from recbole_ext.utils.atomic_write import remove_unfinished
@@ -45,7 +47,11 @@ class ResumableCheckpoints:
         last_result (dict | None): metrics of the latest validation.
         curves (LearningCurves): of all epochs since the first, also of those before the training was resumed.
         resume_state (ResumeState | None): what `resume_checkpoint` read.
+        weight_average (WeightAverage | None): with `ema_decay`. Checkpoints hold the average as the model's weights, and
+            the weights themselves, from which training resumes. After `fit`, the model has the averaged weights.
     """
+
+    weight_average: WeightAverage | None = None  # RecBole's constructor sets it, in `_build_optimizer`
 
     config: Any
     model: Any
@@ -93,6 +99,8 @@ class ResumableCheckpoints:
         with stopping.epochs():
             result = super().fit(train_data, valid_data, verbose, saved, *args, **kwargs)
             self._end_epoch()
+        if self.weight_average is not None and self.weight_average.average:
+            self.weight_average.load_weights(self.weight_average.average)
         return result
 
     def _train_epoch(self, train_data, epoch_idx, *args, **kwargs):
@@ -131,7 +139,7 @@ class ResumableCheckpoints:
         checkpoint, path = latest.checkpoint, latest.path
         if checkpoint.get("random") is None or checkpoint.get("sampler") is None:
             raise InputError(f"checkpoint {path} has no states of random generators; start the training again.")
-        fixed = ("learner", "loss_type", "valid_metric", "eval_args", "exclude_history")
+        fixed = ("learner", "ema_decay", "loss_type", "valid_metric", "eval_args", "exclude_history")
         compare_keys(checkpoint, self.config, (*fixed, *contract.structural_keys(self.model)), path)
         for key in ("learning_rate", "weight_decay"):
             if checkpoint["config"].get(key) != self.config[key]:
@@ -142,6 +150,9 @@ class ResumableCheckpoints:
         groups = self.optimizer.param_groups
         options = [{key: group[key] for key in group if key not in STORED_OPTIONS} for group in groups]
         super().resume_checkpoint(path)
+        if self.weight_average is not None:
+            self.weight_average.load(checkpoint["state_dict"])
+            self.weight_average.load_weights(unaveraged_weights(self.model, checkpoint, path))
         for group, configured in zip(self.optimizer.param_groups, options, strict=True):
             group.update(configured)
         self.resume_state = latest
@@ -215,7 +226,7 @@ class ResumableCheckpoints:
             "best_valid_score": float(self.best_valid_score),
             "best_valid_result": dict(best_result or {}),
             "curves": self.curves.to_dict(),
-            "state_dict": self.model.state_dict(),
+            **self._weights(),
             "other_parameter": _other_parameter(self.model),
             "optimizer": self.optimizer.state_dict(),
             "tokens": {field: list(map(str, vocabularies[field])) for field in fields if field in vocabularies},
@@ -226,6 +237,14 @@ class ResumableCheckpoints:
             "sampler": loader.generator.get_state() if loader is not None else None,
             "versions": versions(),
         }
+
+    def _weights(self) -> dict[str, dict[str, torch.Tensor]]:
+        """The weights to serve and, with `ema_decay`, those from which training resumes."""
+        state = self.model.state_dict()
+        if self.weight_average is None:
+            return {"state_dict": state}
+        unaveraged = {name: state[name] for name in self.weight_average.parameters}
+        return {"state_dict": {**state, **self.weight_average.average}, "unaveraged_weights": unaveraged}
 
 
 def _other_parameter(model: Any) -> dict[str, Any]:

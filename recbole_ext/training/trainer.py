@@ -4,6 +4,7 @@ The training loop is RecBole's `Trainer.fit`; the classes here override the meth
 """
 
 import math
+from contextlib import nullcontext
 from functools import cache
 from logging import getLogger
 from typing import Any
@@ -23,6 +24,7 @@ from recbole_ext.evaluation.exclude_history import SeenItemFilter
 from recbole_ext.evaluation.per_user import check_users, per_user_table
 from recbole_ext.training.checkpointing import ResumableCheckpoints
 from recbole_ext.training.logs import TensorBoardLog, tensorboard_errors, tensorboard_in_log_dir
+from recbole_ext.training.weight_average import WeightAverage
 
 
 def get_trainer(config) -> type:
@@ -52,6 +54,7 @@ class CheckedTrainer:
     device: torch.device
     saved_model_file: str
     tensorboard: Any
+    weight_average: WeightAverage | None
 
     def __init__(self, config, model):
         check_evaluation(config)
@@ -76,6 +79,9 @@ class CheckedTrainer:
 
     def _build_optimizer(self, **kwargs):
         optimizer = super()._build_optimizer(**kwargs)
+        if self.config["ema_decay"]:  # RecBole's own Config has no such key
+            self.weight_average = self.weight_average or WeightAverage(self.model, self.config["ema_decay"])
+            optimizer.register_step_post_hook(self.weight_average.update)
         # RecBole clips gradients while AMP has them scaled; a hook of the step sees them unscaled
         if self.config["clip_grad_norm"]:
             optimizer.register_step_pre_hook(self._clip)
@@ -100,7 +106,8 @@ class CheckedTrainer:
             raise FloatingPointError("the training loss is not a number: training has diverged; lower learning_rate.")
 
     def _valid_epoch(self, *args, **kwargs):
-        score, result = super()._valid_epoch(*args, **kwargs)
+        with self.weight_average.applied() if self.weight_average else nullcontext():
+            score, result = super()._valid_epoch(*args, **kwargs)
         if not math.isfinite(score):  # no epoch would ever count as the best one
             raise FloatingPointError(
                 f"valid_metric {self.config['valid_metric']} is {score} on the validation data; choose another metric."

@@ -68,7 +68,7 @@ def files(result: dict) -> dict[str, dict]:
 MODELS = [
     ("MEANTIME", {}), ("LightSANs", {}), ("BST", {}), ("SASRec", {}), ("SASRec", {"loss_type": "BPR"}),
     ("MEANTIME", {"learner": "adagrad"}), ("BST", {"eval_args": {"mode": "uni5"}}), ("LightSANs", {"eval_step": 2}),
-    ("BPR", {}),
+    ("BPR", {}), ("MEANTIME", {"ema_decay": 0.9}), ("BPR", {"ema_decay": 0.5}),
 ]  # fmt: skip
 
 
@@ -153,6 +153,7 @@ def test_what_does_not_go_with_resume_is_one_sentence(run, tmp_path):
         ({"argv": ["--lerning_rate=1"]}, "key 'lerning_rate' is not read"),
         ({"config_dict": {"n_layers": 2}}, "does not fit MEANTIME as configured"),
         ({"config_dict": {"kernel_freq": 10.0}}, "kernel_freq is 10.0, but checkpoint"),
+        ({"config_dict": {"ema_decay": 0.5}}, "ema_decay is 0.5, but checkpoint"),
     ):  # fmt: skip
         with pytest.raises(InputError, match=sentence):
             run_recbole(resume=path, **{"argv": [], **keys})

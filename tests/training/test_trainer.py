@@ -31,6 +31,58 @@ def losses(trainer) -> list[float]:
     return list(trainer.train_loss_dict.values())
 
 
+# ---------------------------------------------------------------- the average of the weights
+
+
+@pytest.mark.parametrize("decay", [0.9, 0.5])
+def test_the_moving_average_is_what_is_evaluated_and_saved(make_trainer, decay):
+    trainer, train, valid, _ = make_trainer("MEANTIME", epochs=2, ema_decay=decay, eval_step=1)
+    expected: dict[str, torch.Tensor] = {}
+    evaluated: list[torch.Tensor] = []
+
+    def follow(*_):
+        for name, weights in trainer.model.named_parameters():
+            now = weights.detach().clone()
+            expected[name] = decay * expected[name] + (1 - decay) * now if name in expected else now
+
+    trainer.optimizer.register_step_post_hook(follow)
+    evaluate = trainer.evaluate
+    trainer.evaluate = lambda *a, **k: (evaluated.append(trainer.model.item_bias.detach().clone()), evaluate(*a, **k))[
+        1
+    ]
+    trainer.fit(train, valid, saved=True)
+    content = checkpoint.load(trainer.saved_model_file)
+    if content["epoch"] != 1:
+        content = checkpoint.load(trainer.saved_model_file.replace(".pth", ".latest"))
+    own = content["unaveraged_weights"]
+    for name, weights in trainer.model.named_parameters():
+        assert torch.allclose(weights, expected[name], atol=1e-6), name  # the model after `fit`
+        assert torch.equal(content["state_dict"][name], weights), name
+    assert not torch.allclose(own["item_bias"], expected["item_bias"], atol=1e-6)
+    assert len(evaluated) == 2
+    assert torch.allclose(evaluated[-1], expected["item_bias"], atol=1e-6)
+
+
+def test_without_a_step_the_average_is_the_model(make_trainer):
+    trainer, *_ = make_trainer("MEANTIME", ema_decay=0.9)
+    before = trainer.model.item_bias.detach().clone()
+    with trainer.weight_average.applied():
+        assert torch.equal(trainer.model.item_bias, before)
+    assert trainer.weight_average.average == {}
+
+
+def test_an_average_without_its_weights_cannot_resume(make_trainer, tmp_path):
+    trainer, train, valid, _ = make_trainer("MEANTIME", epochs=1, ema_decay=0.9)
+    trainer.fit(train, valid)
+    content = checkpoint.load(trainer.saved_model_file)
+    for change in ({}, {"item_bias": content["unaveraged_weights"]["item_bias"][1:]}):
+        content["unaveraged_weights"] = change
+        checkpoint.save(content, trainer.saved_model_file)
+        other, *_ = make_trainer("MEANTIME", epochs=2, ema_decay=0.9)
+        with pytest.raises(InputError, match="has no valid weights before averaging of"):
+            other.resume_checkpoint(trainer.saved_model_file)
+
+
 # ---------------------------------------------------------------- clipping and precision
 
 
