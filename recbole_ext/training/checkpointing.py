@@ -47,8 +47,8 @@ class ResumableCheckpoints:
         last_result (dict | None): metrics of the latest validation.
         curves (LearningCurves): of all epochs since the first, also of those before the training was resumed.
         resume_state (ResumeState | None): what `resume_checkpoint` read.
-        weight_average (WeightAverage | None): with `ema_decay`. Checkpoints hold the average as the model's weights, and
-            the weights themselves, from which training resumes. After `fit`, the model has the averaged weights.
+        weight_average (WeightAverage | None): with `ema_decay`. The average is the model's weights in checkpoints and
+            after `fit`; checkpoints also have the weights themselves, from which training resumes.
     """
 
     weight_average: WeightAverage | None = None  # RecBole's constructor sets it, in `_build_optimizer`
