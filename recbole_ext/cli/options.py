@@ -68,14 +68,13 @@ class OptionParser(argparse.ArgumentParser):
         Raises:
             InputError: an option is unknown, repeated, missing or wrong.
         """
-        options, unknown = self.parse_with_keys(argv)
-        if unknown:
-            name = unknown[0].removeprefix("--").partition("=")[0]
-            known = [*self.validators, *self.without_value]
-            near = nearest(name, known)
-            hint = f"did you mean --{near}?" if near else f"its options are --{', --'.join(known)}."
-            raise InputError(f"{self.prog} has no option --{name}; {hint}")
-        return options
+        known = [*self.validators, *self.without_value]
+        for name in parse_arguments(argv):  # before argparse, which misses the required option of a misspelt one
+            if name not in known:
+                near = nearest(name, known)
+                hint = f"did you mean --{near}?" if near else f"its options are --{', --'.join(known)}."
+                raise InputError(f"{self.prog} has no option --{name}; {hint}")
+        return self.parse_with_keys(argv)[0]
 
     def parse_with_keys(self, argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         """The values of the options, and the other arguments, which are configuration keys: `["--key=value", ...]`."""

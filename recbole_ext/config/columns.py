@@ -1,5 +1,6 @@
 """Which columns of the atomic files are read: adds the columns that other keys name, and refuses contradictions."""
 
+from logging import getLogger
 from typing import Any
 
 from recbole.utils import ModelType
@@ -106,6 +107,21 @@ def _check_ids(final: dict[str, Any], model_class: Any) -> None:
             f"load_col lists {loaded} for the .inter file, which leaves {model_class.__name__} no column to learn "
             f"from; add feature columns."
         )
+
+
+def resolve_grouping(final: dict[str, Any], user_eval_args: set[str]) -> None:
+    """Do not split the events of each user where events have no users; warn if the user asks for it.
+
+    Args:
+        final: all keys and their values; changed in place.
+        user_eval_args: the keys of `eval_args` that the user set.
+    """
+    if final.get("USER_ID_FIELD") or final["eval_args"].get("group_by") != "user":
+        return
+    if "group_by" in user_eval_args:
+        getLogger().warning("eval_args group_by is 'user', but USER_ID_FIELD is empty: all events are split together.")
+    else:
+        final["eval_args"] = {**final["eval_args"], "group_by": "none"}
 
 
 def _hide(final: dict[str, Any], names: set[str]) -> None:

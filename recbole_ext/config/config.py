@@ -13,7 +13,7 @@ from recbole.utils import InputType
 from recbole_ext.config import checks, columns, metrics, negative_sampling
 from recbole_ext.config.known_keys import DERIVED, OF_TRANSFORMS, known_keys, unknown_key_sentence, without_effect
 from recbole_ext.config.paths import check_dataset_name, dataset_dir, preset_or_file, properties_dir
-from recbole_ext.config.schema import string, validator_of
+from recbole_ext.config.schema import VALIDATORS, string, validator_of
 from recbole_ext.errors import InputError, recbole_errors_as_input_error
 from recbole_ext.model import contract
 from recbole_ext.model.losses import LOSSES
@@ -28,6 +28,7 @@ from recbole_ext.utils.literals import (
 )
 from recbole_ext.utils.paths import absolute
 from recbole_ext.utils.validators import Validator, validate
+from recbole_ext.utils.wording import nearest
 
 
 class Config(RecBoleConfig):
@@ -122,11 +123,20 @@ class Config(RecBoleConfig):
 
     def _get_model_and_dataset(self, model, dataset):
         external = self.external_config_dict
-        model = find_model(model if model is not None else external.get("model"))
+        model = model if model is not None else external.get("model")
         dataset = dataset if dataset is not None else external.get("dataset")
+        self._refuse_misspelt(model=model, dataset=dataset)
         if dataset is None:
             raise InputError("no data set is named; give --dataset, e.g. --dataset=ml-100k.")
-        return super()._get_model_and_dataset(model, check_dataset_name(validate("dataset", dataset, string)))
+        dataset = check_dataset_name(validate("dataset", dataset, string))
+        return super()._get_model_and_dataset(find_model(model), dataset)
+
+    def _refuse_misspelt(self, **names: Any) -> None:
+        """Refuse a key that resembles one of these keys, if that has no value."""
+        for name, value in names.items():
+            misspelt = nearest(name, self.external_config_dict.keys() - VALIDATORS.keys())
+            if value is None and misspelt:
+                raise InputError(f"no {name} is named, but there is a key '{misspelt}'; did you mean '{name}'?")
 
     def _load_internal_config_dict(self, model, model_class, dataset):
         # a subclass of a model of this package or of RecBole has the defaults of that model
@@ -152,9 +162,11 @@ class Config(RecBoleConfig):
             external["eval_args"] = {}
             for source in (defaults, *sources):
                 external["eval_args"].update(source.get("eval_args", {}))
+        user_eval_args = {name for source in sources for name in source.get("eval_args", {})}
         settings = super()._get_final_config_dict()
         negative_sampling.resolve_negative_sampling(settings, self.user_keys, self.model_class)
         columns.resolve_columns(settings, self.user_keys, self.model_class)
+        columns.resolve_grouping(settings, user_eval_args)
         self.changed_defaults = metrics.resolve_defaults(settings, self.user_keys, self.model_class)
         return settings
 

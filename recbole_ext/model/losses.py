@@ -24,7 +24,7 @@ LOSS_VALIDATORS = {
 }  # fmt: skip
 
 SAMPLING = ("num_negatives", "negative_distribution")
-READ_BY = {"SSM": (*SAMPLING, "logq_correction"), "gBCE": (*SAMPLING, "gbce_calibration"), "BCE": SAMPLING}
+KEYS_OF_LOSS = {"SSM": (*SAMPLING, "logq_correction"), "gBCE": (*SAMPLING, "gbce_calibration"), "BCE": SAMPLING}
 
 SummedLoss = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
 
@@ -153,7 +153,7 @@ class ItemLoss(nn.Module):
 
 def keys_without_effect(loss_type: str) -> tuple[str, ...]:
     """The keys of `LOSS_VALIDATORS` that a loss does not read."""
-    return tuple(key for key in LOSS_VALIDATORS if key not in READ_BY.get(loss_type, ()))
+    return tuple(key for key in LOSS_VALIDATORS if key not in KEYS_OF_LOSS.get(loss_type, ()))
 
 
 def item_loss(config: Any, dataset: Any, n_items: int) -> ItemLoss:

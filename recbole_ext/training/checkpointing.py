@@ -21,6 +21,7 @@ from recbole_ext.data.description import describe
 from recbole_ext.data.files.exact_time import ExactTimeDataset
 from recbole_ext.errors import InputError
 from recbole_ext.model import contract
+from recbole_ext.model.losses import KEYS_OF_LOSS
 from recbole_ext.model.registry import class_path, name_of
 from recbole_ext.training.weight_average import WeightAverage
 from recbole_ext.utils import random_state
@@ -28,6 +29,10 @@ from recbole_ext.utils import signals as stopping
 from recbole_ext.utils.atomic_write import remove_unfinished
 from recbole_ext.utils.versions import versions
 
+# keys that a resumed training must keep, besides those of its loss and of its model
+FIXED_KEYS = (
+    "learner", "ema_decay", "loss_type", "train_neg_sample_args", "valid_metric", "eval_args", "exclude_history",
+)  # fmt: skip
 # options of an optimizer that come from the checkpoint; the others come from the configuration
 STORED_OPTIONS = ("params", "lr", "weight_decay")
 
@@ -139,8 +144,8 @@ class ResumableCheckpoints:
         checkpoint, path = latest.checkpoint, latest.path
         if checkpoint.get("random") is None or checkpoint.get("sampler") is None:
             raise InputError(f"checkpoint {path} has no states of random generators; start the training again.")
-        fixed = ("learner", "ema_decay", "loss_type", "valid_metric", "eval_args", "exclude_history")
-        compare_keys(checkpoint, self.config, (*fixed, *contract.structural_keys(self.model)), path)
+        of_loss = KEYS_OF_LOSS.get(self.config["loss_type"], ())
+        compare_keys(checkpoint, self.config, (*FIXED_KEYS, *of_loss, *contract.structural_keys(self.model)), path)
         for key in ("learning_rate", "weight_decay"):
             if checkpoint["config"].get(key) != self.config[key]:
                 value = checkpoint["config"].get(key)

@@ -194,6 +194,6 @@ def parse_arguments(argv: Sequence[str], strict: bool = True) -> dict[str, Any]:
         if not equals:
             value = rest.pop(0) if rest and not rest[0].startswith("--") else True
         if strict and values.get(key, value) != value:
-            raise InputError(f"key '{key}' is given twice, as '{values[key]}' and as '{value}'; give it once.")
+            raise InputError(f"--{key} is given twice, as '{values[key]}' and as '{value}'; give it once.")
         values[key] = value
     return values

@@ -68,7 +68,7 @@ def test_words_that_are_no_keys_are_refused_or_left_to_the_host_program(words):
 
 
 def test_one_key_with_two_values_is_refused():
-    with pytest.raises(InputError, match="key 'a' is given twice, as '1' and as '2'"):
+    with pytest.raises(InputError, match="--a is given twice, as '1' and as '2'"):
         parse_arguments(["--a=1", "--a", "2"])
     assert parse_arguments(["--a=1", "--a=2"], strict=False) == {"a": "2"}
 
@@ -91,6 +91,9 @@ def test_help_and_version(call):
         ([], "no model is named; give --model, one of MEANTIME"),
         (["--model"], "--model has no value; give it the name of a model"),
         (["--model=meantime"], "did you mean 'MEANTIME'?"),
+        (["--modle=MEANTIME"], "no model is named, but there is a key 'modle'; did you mean 'model'?"),
+        (["--save_dataset=True"], "no model is named; give --model, one of MEANTIME"),
+        (["export", "--checkpiont=a.pth", "--out=a.pt2"], "no option --checkpiont; did you mean --checkpoint?"),
         (["walk"], "there is no command 'walk'; commands: run"), (["recomend"], "did you mean recommend?"),
         (["run", "walk"], "argument 'walk' is not understood"),
         (["--model=MEANTIME", "--epochs=-1"], "key 'epochs' is -1"),

@@ -50,6 +50,18 @@ def test_what_needs_users_and_items_is_refused(make_config, data_path, model, ke
         make_config(model, data_path=data_path, **{**COLUMNS, **LABELS, **keys})
 
 
+def test_events_without_users_are_split_together(make_config, data_path, caplog):
+    keys = {"data_path": data_path, **IDS, **COLUMNS, **LABELS}
+    config = make_config("FM", **keys)
+    assert config["eval_args"]["group_by"] == "none"
+    assert "group_by" not in caplog.text
+    by_user = make_config("FM", **{**keys, "eval_args": {"mode": "labeled", "group_by": "user"}})
+    assert "eval_args group_by is 'user', but USER_ID_FIELD is empty: all events are split together." in caplog.text
+    parts = [[len(part) for part in create_dataset(settings).build()] for settings in (config, by_user)]
+    assert parts[0] == parts[1]
+    assert sum(parts[0]) == 200
+
+
 @pytest.mark.parametrize("columns", [COLUMNS, {"load_col": None}], ids=["some columns", "all columns"])
 def test_columns_that_the_file_lacks_are_named_with_the_remedy(make_config, data_path, columns):
     config = make_config("FM", data_path=data_path, **{**LABELS, **columns})

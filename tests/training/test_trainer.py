@@ -383,13 +383,25 @@ def test_a_checkpoint_without_the_optimisers_state_is_refused(make_trainer):
     [
         ("learner", {"learner": "sgd"}), ("valid_metric", {"valid_metric": "MRR@5"}),
         ("eval_args", {"eval_args": {"split": {"RS": [0.8, 0.1, 0.1]}}}), ("kernel_freq", {"kernel_freq": 10.0}),
+        ("loss_type", {"loss_type": "BCE"}), ("num_negatives", {"num_negatives": 7}),
+        ("negative_distribution", {"negative_distribution": "popularity"}),
+        ("gbce_calibration", {"gbce_calibration": 0.5}),
     ],
 )  # fmt: skip
 def test_training_does_not_go_on_as_another_one(make_trainer, key, keys):
-    trainer, train, *_ = make_trainer(epochs=1)
+    loss = {"loss_type": "gBCE", "num_negatives": 5}
+    trainer, train, *_ = make_trainer(epochs=1, **loss)
     trainer.fit(train)
     with pytest.raises(InputError, match=f"{key} is .*, but checkpoint .* was trained with"):
-        make_trainer(epochs=2, **keys)[0].resume_checkpoint(trainer.saved_model_file)
+        make_trainer(epochs=2, **{**loss, **keys})[0].resume_checkpoint(trainer.saved_model_file)
+
+
+def test_a_key_that_the_loss_does_not_read_may_change(make_trainer):
+    trainer, train, *_ = make_trainer(epochs=1, loss_type="BCE", num_negatives=5)
+    trainer.fit(train)
+    resumed = make_trainer(epochs=2, loss_type="BCE", num_negatives=5, gbce_calibration=0.5)[0]
+    resumed.resume_checkpoint(trainer.saved_model_file)
+    assert resumed.start_epoch == 1
 
 
 def test_a_step_size_that_the_checkpoint_decides_is_said(make_trainer, caplog):
