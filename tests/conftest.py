@@ -19,7 +19,8 @@ import numpy as np
 import pytest
 import torch
 
-from recbole_ext import Config, create_dataset, data_preparation
+from recbole_ext import Config, Recommender, create_dataset, data_preparation, get_trainer
+from recbole_ext.data.description import DatasetDescription, describe
 
 Event = tuple[Any, ...]
 
@@ -108,6 +109,34 @@ def make_model(make_config) -> Callable[..., tuple]:
         loaders = data_preparation(config, create_dataset(config))
         model = config.model_class(config, loaders[0]._dataset)
         return model, *loaders
+
+    return make
+
+
+@pytest.fixture
+def make_checkpoint() -> Callable[..., str]:
+    """Train the model of a configuration; returns the path of its checkpoint."""
+
+    def make(config: Config, validate: bool = False) -> str:
+        torch.manual_seed(0)
+        train, valid, _ = data_preparation(config, create_dataset(config))
+        trainer = get_trainer(config)(config, config.model_class(config, train._dataset))
+        trainer.fit(train, valid if validate else None)
+        return trainer.saved_model_file
+
+    return make
+
+
+@pytest.fixture
+def make_recommender() -> Callable[..., Recommender]:
+    """The recommender of a model without a checkpoint, given its training loader."""
+
+    def make(model: Any, train: Any) -> Recommender:
+        data = train._dataset
+        fields = (data.uid_field, data.iid_field)
+        tokens = {field: [str(token) for token in data.field2id_token[field]] for field in fields}
+        description = DatasetDescription(data.config, describe(data), tokens, data.time_origin)
+        return Recommender(data.config, model, description)
 
     return make
 

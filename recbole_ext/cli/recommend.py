@@ -1,6 +1,7 @@
 """`recbole-ext recommend`: from a checkpoint and a file of histories to a file of recommendations."""
 
-from collections.abc import Sequence
+from argparse import Namespace
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from recbole_ext.cli.options import FILE, FOLDER, OptionParser, add_request_options
@@ -30,13 +31,7 @@ def main(argv: Sequence[str]) -> None:
     options = parser.parse(argv)
     inputs = ("checkpoint", "histories", "items", "users", "item_names")
     check_outputs({"--out": options.out}, {f"--{name}": getattr(options, name) for name in inputs})
-    if options.all_users == (options.histories is not None):
-        raise InputError("give either --histories=FILE or --all_users.")
-    if not options.all_users and options.data_path is not None:
-        raise InputError("--data_path goes with --all_users; --histories is the path of a file.")
-    for name in ("at", "users"):
-        if options.all_users and getattr(options, name) is not None:
-            raise InputError(f"--{name} does not go with --all_users; give --histories.")
+    _check_source(options)
 
     from recbole_ext.cli.files import check_histories_file, read_events, read_tokens, recommendations_file
     from recbole_ext.serving.recommender import Recommender
@@ -48,21 +43,33 @@ def main(argv: Sequence[str]) -> None:
     recommender = Recommender.load(options.checkpoint, options.device, item_names=options.item_names)
     config = recommender.config
     items = read_tokens(options.items, "items", recommender.item_field, config) if options.items else None
-    choices: dict[str, Any] = {
+    arguments: dict[str, Any] = {  # of both ways to recommend
         "k": options.k, "exclude_seen": options.exclude_seen, "trained_items_only": options.trained_items_only,
         "items": items, "show_progress": options.show_progress,
     }  # fmt: skip
     if options.all_users:
         changed_keys = {"data_path": options.data_path} if options.data_path else {}
-        blocks = recommender.blocks_of(training_user_requests(recommender, changed_keys), **choices)
+        blocks = recommender.blocks_of(training_user_requests(recommender, changed_keys), **arguments)
     else:
         events = read_events(options.histories, recommender.reader.columns(), config)
         users = read_tokens(options.users, "users", recommender.user_field, config) if options.users else None
-        blocks = recommender.blocks(events, at=options.at, users=users, **choices)
+        blocks = recommender.blocks(events, at=options.at, users=users, **arguments)
     print(_write(recommender, blocks, out))
 
 
-def _write(recommender: Any, blocks: Any, out: str) -> str:
+def _check_source(options: Namespace) -> None:
+    """Refuse options that do not fit the source of the events: a file of histories, or the training data."""
+    if options.all_users == (options.histories is not None):
+        raise InputError("give either --histories=FILE or --all_users.")
+    if not options.all_users and options.data_path is not None:
+        raise InputError("--data_path goes with --all_users; --histories is the path of a file.")
+    for name in ("at", "users"):
+        if options.all_users and getattr(options, name) is not None:
+            raise InputError(f"--{name} does not go with --all_users; give --histories.")
+
+
+def _write(recommender: Any, blocks: Iterable[Any], out: str) -> str:
+    """Write blocks of recommendations to a file; returns a line that counts them."""
     from recbole_ext.cli.files import writer
 
     n_users = n_rows = 0

@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 
-from recbole_ext import Recommender, create_dataset, data_preparation, get_trainer
+from recbole_ext import Recommender
 from recbole_ext.cli.entry import main
 
 pytestmark = pytest.mark.slow
@@ -33,16 +32,12 @@ def call(capsys):
 
 
 @pytest.fixture
-def model(make_config):
+def model(make_config, make_checkpoint):
     """A checkpoint of a MEANTIME, or another model, on the toy data."""
 
     def make(name="MEANTIME", **keys):
         config = make_config(name, **{"epochs": 1, **keys})
-        torch.manual_seed(0)
-        train, *_ = data_preparation(config, create_dataset(config))
-        trainer = get_trainer(config)(config, config.model_class(config, train._dataset))
-        trainer.fit(train)
-        os.rename(trainer.saved_model_file, "model.pth")
+        os.rename(make_checkpoint(config), "model.pth")
         return "model.pth"
 
     return make

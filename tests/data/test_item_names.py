@@ -8,9 +8,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 
-from recbole_ext import InputError, Recommender, create_dataset, data_preparation, get_trainer
+from recbole_ext import InputError, Recommender, create_dataset
 from recbole_ext.cli.entry import main
 from recbole_ext.data.files.item_files import names_in_file, resolve_item_names
 from recbole_ext.serving.explain import figures as why_figures
@@ -115,7 +114,7 @@ def test_items_without_a_name_are_counted(caplog):
 
 
 @pytest.fixture
-def trained(make_config, write_events, write_lines, random_events):
+def trained(make_config, make_checkpoint, write_events, write_lines, random_events):
     """A checkpoint of a model of 20 items whose titles stand in the `.item` file, but for that of i19."""
 
     def make(name="MEANTIME", lines=None, events=None, **keys) -> str:
@@ -124,11 +123,7 @@ def trained(make_config, write_events, write_lines, random_events):
         lines = lines or [f"i0\t{TITLE}\t", *titles, "i19\t\t2000"]
         write_lines("item", "item_id:token\ttitle:token_seq\tyear:float", *lines)
         config = make_config(name, data_path=path, **{"epochs": 1, "item_names": "title", **keys})
-        torch.manual_seed(0)
-        train, *_ = data_preparation(config, create_dataset(config))
-        trainer = get_trainer(config)(config, config.model_class(config, train._dataset))
-        trainer.fit(train)
-        return trainer.saved_model_file
+        return make_checkpoint(config)
 
     return make
 
@@ -193,15 +188,15 @@ def test_without_an_item_file_the_key_is_one_sentence(make_config):
         create_dataset(config)
 
 
-def test_a_column_of_items_that_is_called_like_the_names_is_one_sentence(make_config, write_events, random_events):
+def test_a_column_of_items_that_is_called_like_the_names_is_one_sentence(
+    make_config, make_checkpoint, write_events, random_events
+):
     path = write_events(random_events(), ["user_id:token", "item_name:token", "timestamp:float"])
     config = make_config("LightSANs", data_path=path, ITEM_ID_FIELD="item_name", epochs=1, load_col=None)
-    train, *_ = data_preparation(config, create_dataset(config))
-    trainer = get_trainer(config)(config, config.model_class(config, train._dataset))
-    trainer.fit(train)
-    Recommender.load(trainer.saved_model_file, "cpu")
+    path = make_checkpoint(config)
+    Recommender.load(path, "cpu")
     with pytest.raises(InputError, match="item_names adds a column 'item_name', which is also the column of users or"):
-        Recommender.load(trainer.saved_model_file, "cpu", item_names={"i1": "One"})
+        Recommender.load(path, "cpu", item_names={"i1": "One"})
 
 
 # -------------------------------------------------------------------- the commands

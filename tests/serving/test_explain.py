@@ -16,7 +16,6 @@ from recbole_ext.checkpoint import file as checkpoint
 from recbole_ext.checkpoint import training_run
 from recbole_ext.checkpoint.training_run import LearningCurves, TrainingRun, read_run
 from recbole_ext.cli.entry import main
-from recbole_ext.data.description import DatasetDescription, describe
 from recbole_ext.serving.explain import figures as why_figures
 from recbole_ext.serving.explain.page import page
 from recbole_ext.utils.html import COLOURS
@@ -48,7 +47,7 @@ def events() -> pd.DataFrame:
 
 
 @pytest.fixture
-def recommender(make_model):
+def recommender(make_model, make_recommender):
     """A recommender of an untrained model with weights large enough to show, in float64."""
 
     def make(name="MEANTIME", **keys) -> Recommender:
@@ -56,10 +55,7 @@ def recommender(make_model):
         model, train, *_ = make_model(name, **{**SMALL[name], **layers, **keys})
         model.double()
         randomise(model)
-        data = train._dataset
-        tokens = {field: [str(token) for token in data.field2id_token[field]] for field in NAMES[:2]}
-        description = DatasetDescription(data.config, describe(data), tokens, data.time_origin)
-        return Recommender(data.config, model, description)
+        return make_recommender(model, train)
 
     return make
 
@@ -337,16 +333,12 @@ def test_explaining_leaves_nothing_behind_in_the_model(recommender, events):
 
 
 @pytest.fixture
-def trained(make_config):
+def trained(make_config, make_checkpoint):
     """A checkpoint of two epochs on the toy data, with validation."""
 
     def make(name="MEANTIME", **keys) -> str:
         config = make_config(name, **{**SMALL[name], **({} if name == "Pop" else {"n_layers": 1}), **keys})
-        torch.manual_seed(0)
-        train, valid, _ = data_preparation(config, create_dataset(config))
-        trainer = get_trainer(config)(config, config.model_class(config, train._dataset))
-        trainer.fit(train, valid)
-        return trainer.saved_model_file
+        return make_checkpoint(config, validate=True)
 
     return make
 

@@ -14,7 +14,6 @@ import torch
 from recbole_ext import InputError, Recommender, create_dataset, data_preparation, get_trainer
 from recbole_ext.checkpoint import file as checkpoint
 from recbole_ext.cli.entry import main
-from recbole_ext.data.description import DatasetDescription, describe
 from recbole_ext.serving import exporter as exporting
 from recbole_ext.serving.program import ExportedScorer
 
@@ -44,7 +43,7 @@ def without_traces(monkeypatch) -> None:
 
 
 @pytest.fixture
-def asked(make_model):
+def asked(make_model, make_recommender):
     """A recommender with random weights, large enough to show."""
 
     def make(name, dtype=torch.float32, **keys):
@@ -52,10 +51,7 @@ def asked(make_model):
         with torch.no_grad():
             for weights in model.parameters():
                 weights.add_(torch.randn_like(weights) * 0.2)
-        dataset = train._dataset
-        tokens = {field: [str(token) for token in dataset.field2id_token[field]] for field in NAMES[:2]}
-        description = DatasetDescription(dataset.config, describe(dataset), tokens, dataset.time_origin)
-        return Recommender(dataset.config, model.to(dtype), description)
+        return make_recommender(model.to(dtype), train)
 
     return make
 

@@ -2,9 +2,8 @@
 
 import pandas as pd
 import pytest
-import torch
 
-from recbole_ext import InputError, Recommender, create_dataset, data_preparation, get_trainer
+from recbole_ext import InputError, Recommender
 from recbole_ext.checkpoint import file as checkpoint
 from recbole_ext.cli.entry import main
 
@@ -20,7 +19,7 @@ def events(random_events) -> list[tuple]:
 
 
 @pytest.fixture
-def trained(make_config, write_events, write_lines, events):
+def trained(make_config, make_checkpoint, write_events, write_lines, events):
     """A checkpoint of a model trained for an epoch on the events, with a rating each."""
 
     def make(name="MEANTIME", **keys) -> str:
@@ -31,11 +30,7 @@ def trained(make_config, write_events, write_lines, events):
         write_lines("item", "item_id:token\tkind:token", *(f"{item}\tk" for item in known))
         load = {"inter": [*NAMES, "rating"], "item": ["item_id", "kind"]}
         config = make_config(name, data_path=path, load_col=load, epochs=1, **keys)
-        torch.manual_seed(0)
-        train, *_ = data_preparation(config, create_dataset(config))
-        trainer = get_trainer(config)(config, config.model_class(config, train._dataset))
-        trainer.fit(train)
-        return trainer.saved_model_file
+        return make_checkpoint(config)
 
     return make
 
@@ -73,7 +68,7 @@ def test_items_of_negative_events_alone_are_not_trained_where_labels_are_not_lea
     assert found >= in_training(events, positive=True)
 
 
-def test_items_of_given_histories_are_trained(make_config, tmp_path):
+def test_items_of_given_histories_are_trained(make_config, make_checkpoint, tmp_path):
     folder = tmp_path / "data" / "toy"
     folder.mkdir(parents=True)
     header = "user_id:token\titem_id:token\ttimestamp:float\titem_id_list:token_seq\n"
@@ -84,10 +79,7 @@ def test_items_of_given_histories_are_trained(make_config, tmp_path):
         "LightSANs", data_path=str(tmp_path / "data"), benchmark_filename=list(lines), load_col=None, epochs=1,
         topk=[1], valid_metric="NDCG@1", alias_of_item_id=["item_id_list"],
     )  # fmt: skip
-    train, *_ = data_preparation(config, create_dataset(config))
-    trainer = get_trainer(config)(config, config.model_class(config, train._dataset))
-    trainer.fit(train)
-    recommender = Recommender.load(trainer.saved_model_file, "cpu")
+    recommender = Recommender.load(make_checkpoint(config), "cpu")
     assert set(recommender.items.tokens[recommender.trained_items()]) == {"a", "b", "c"}
 
 

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from recbole_ext import InputError, Recommender
-from recbole_ext.data.description import DatasetDescription, describe
 from tests.oracles.bare import randomise
 
 NAMES = ["user_id", "item_id", "timestamp"]
@@ -14,16 +13,13 @@ SMALL = {"MEANTIME": {"hidden_size": 12, "inner_size": 20}, "LightSANs": {"hidde
 
 
 @pytest.fixture
-def recommender(make_model):
+def recommender(make_model, make_recommender):
     """A recommender of an untrained model with weights large enough to tell scores apart."""
 
     def make(name, **keys) -> Recommender:
         model, train, *_ = make_model(name, **{**SMALL.get(name, {}), **keys})
         randomise(model)
-        data = train._dataset
-        tokens = {field: [str(token) for token in data.field2id_token[field]] for field in NAMES[:2]}
-        description = DatasetDescription(data.config, describe(data), tokens, data.time_origin)
-        return Recommender(data.config, model, description)
+        return make_recommender(model, train)
 
     return make
 
