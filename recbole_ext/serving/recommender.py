@@ -2,27 +2,22 @@
 
 import os
 from collections.abc import Iterable, Iterator
-from logging import getLogger
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
-from tqdm import tqdm
 
 from recbole_ext.checkpoint.training_run import read_run
-from recbole_ext.data.files.item_files import ITEM_NAME
-from recbole_ext.data.files.table import Table, values_table
+from recbole_ext.data.files.table import Table
 from recbole_ext.errors import InputError
-from recbole_ext.serving.columns import as_text
 from recbole_ext.serving.explain.explainer import explain
 from recbole_ext.serving.explain.explanation import Explanation
 from recbole_ext.serving.exporter import program_file, write
+from recbole_ext.serving.ranking import candidate_ids, ranked_blocks, result_frame
 from recbole_ext.serving.requests import Requests
-from recbole_ext.serving.scoring import Vectors, best_items, item_table, item_vectors, refuse_nan, user_vectors
+from recbole_ext.serving.scoring import Vectors, item_table, item_vectors, user_vectors
 from recbole_ext.serving.served_model import ServedModel
 from recbole_ext.utils.paths import check_outputs, writable_file
-from recbole_ext.utils.wording import counted, quoted
 
 
 class Recommender(ServedModel):
@@ -71,7 +66,7 @@ class Recommender(ServedModel):
                 whole number above 0; no candidate is left.
         """
         blocks = list(self.blocks(histories, k, at, exclude_seen, items, users, show_progress, trained_items_only))
-        return pd.concat(blocks, ignore_index=True) if blocks else self._frame([], [], np.zeros(0, np.int64), [])
+        return pd.concat(blocks, ignore_index=True) if blocks else result_frame(self, [], [], np.zeros(0, np.int64), [])
 
     def blocks(
         self,
@@ -101,8 +96,8 @@ class Recommender(ServedModel):
         if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
             raise InputError(f"k is {k!r}; it should be a whole number, at least 1.")
         exclude_seen = check_bool("exclude_seen", exclude_seen)
-        candidates = self._candidates(items, check_bool("trained_items_only", trained_items_only))
-        return self._blocks(requests, int(k), exclude_seen, candidates, show_progress)
+        candidates = candidate_ids(self, items, check_bool("trained_items_only", trained_items_only))
+        return ranked_blocks(self, requests, int(k), candidates, exclude_seen, show_progress)
 
     def item_vectors(self, trained_items_only: bool = False) -> Vectors:
         """A vector for each item, for an index of nearest neighbours by inner product.
@@ -216,106 +211,6 @@ class Recommender(ServedModel):
         """
         check_outputs({"path": path}, {"the checkpoint": self.path})
         return write(self, program_file(path))
-
-    # ---------------------------------------------------------------- ranking
-
-    def _candidates(self, items: Iterable[Any] | Table | None, trained_items_only: bool) -> torch.Tensor | slice:
-        """Ids of the candidates, ascending."""
-        all_items = slice(1, len(self.items.tokens))
-        if items is None and (not trained_items_only or self.trained_items()[all_items].all()):
-            return all_items  # scored without a copy of the item table
-        ids = np.arange(1, len(self.items.tokens)) if items is None else self._known_ids(items)
-        if trained_items_only:
-            ids = ids[self.trained_items()[ids]]
-            if not len(ids):
-                raise InputError("trained_items_only leaves no item: none of them has a training event.")
-        return torch.from_numpy(ids)
-
-    def _known_ids(self, items: Iterable[Any] | Table) -> np.ndarray:
-        """Ids of the items that the model knows, ascending."""
-        tokens = as_text(values_table(items, self.item_field, "items"), self.item_field)
-        ids = self.items.ids(tokens)
-        if (ids == 0).any():
-            example = tokens[np.argmax(ids == 0)]
-            getLogger().warning(f"items: {(ids == 0).sum():,} that the model does not know are skipped, '{example}' ..")
-        known_ids = np.unique(ids[ids > 0])
-        if not len(known_ids):
-            raise InputError("items holds no item that the model knows; there is nothing to choose from.")
-        return known_ids
-
-    def _blocks(
-        self,
-        requests: Requests,
-        k: int,
-        exclude_seen: bool,
-        candidates: torch.Tensor | slice,
-        show_progress: bool | None,
-    ) -> Iterator[pd.DataFrame]:
-        position = np.full(len(self.items.tokens), -1)  # of each item among the candidates, [V + 1]
-        ids = np.arange(candidates.start, candidates.stop) if isinstance(candidates, slice) else candidates.numpy()
-        position[ids] = np.arange(len(ids))
-        if isinstance(candidates, torch.Tensor):
-            candidates = candidates.to(self.config["device"])
-        disable = None if show_progress is None else not show_progress
-        counts: list[np.ndarray] = []  # items that each user gets
-        with tqdm(total=len(requests), desc="Recommend", unit="user", disable=disable) as bar:
-            for begin in range(0, len(requests), self.scorer.rows):
-                rows = slice(begin, min(begin + self.scorer.rows, len(requests)))
-                scores, best = self._best(requests, rows, k, candidates, position if exclude_seen else None)
-                counts.append((scores > -np.inf).sum(axis=1))
-                yield self._ranked(requests.users[rows], scores, best)
-                bar.update(rows.stop - begin)
-        if counts:
-            self._report_short_lists(requests.users, np.concatenate(counts), min(k, len(ids)))
-
-    @torch.inference_mode()
-    def _best(
-        self,
-        requests: Requests,
-        rows: slice,
-        k: int,
-        candidates: torch.Tensor | slice,
-        seen_position: np.ndarray | None,
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Scores and ids of the best candidates, [B, k] each.
-
-        Args:
-            seen_position: the position of each item among the candidates, -1 for others, to exclude seen items; `None`
-                excludes nothing.
-        """
-        excluded = np.zeros((2, 0), dtype=np.int64)
-        if seen_position is not None:
-            request, item = requests.seen_pairs(rows)
-            pairs = np.stack([request, seen_position[item]])
-            excluded = pairs[:, pairs[1] >= 0]
-        request_index, item_position = torch.from_numpy(excluded).to(self.config["device"])
-        prepared = self.prepare(requests, rows)
-        scores, ids = best_items(self.scorer, prepared, candidates, k, (request_index, item_position))
-        return scores.cpu().numpy(), ids.cpu().numpy()
-
-    def _ranked(self, users: np.ndarray, scores: np.ndarray, ids: np.ndarray) -> pd.DataFrame:
-        row, column = np.nonzero(refuse_nan(scores, "scores") > -np.inf)
-        return self._frame(users[row], column + 1, ids[row, column], scores[row, column])
-
-    def _frame(self, users: Any, ranks: Any, ids: np.ndarray, scores: Any) -> pd.DataFrame:
-        names = {} if self.item_names is None else {ITEM_NAME: pd.Series(self.item_names[ids], dtype=object)}
-        return pd.DataFrame({
-            self.user_field: pd.Series(users, dtype=object), "rank": pd.Series(ranks, dtype=np.int64),
-            self.item_field: pd.Series(self.items.tokens[ids], dtype=object), **names,
-            "score": pd.Series(scores, dtype=np.float64),
-        })  # fmt: skip
-
-    def _report_short_lists(self, users: np.ndarray, counts: np.ndarray, expected: int) -> None:
-        """Warn about users who get fewer items than expected because they have seen the others."""
-        for title, short, items in (
-            ("No recommendation", counts == 0, "every item to choose from is"),
-            (f"Fewer than {expected} recommendations", (counts > 0) & (counts < expected), "the other items are"),
-        ):
-            if short.any():
-                names = quoted(users[short])
-                getLogger().warning(
-                    f"{title} for {counted(short.sum(), 'user')}: {items} among their events ({names})."
-                )
 
 
 def check_bool(argument: str, value: Any) -> bool:

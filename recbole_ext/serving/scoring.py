@@ -1,4 +1,4 @@
-"""Scores of many items for many requests in bounded memory; the best items; vectors whose inner products are scores.
+"""Scores of many items for many requests in bounded memory, and vectors whose inner products are scores.
 
 B requests of a batch, C candidates, V items, H hidden size of the model, D = H, or H + 1 for models with item biases.
 """
@@ -103,49 +103,6 @@ def refuse_nan(values: np.ndarray, name: str) -> np.ndarray:
     if np.isnan(values).any():
         raise FloatingPointError(f"the model's {name} are not numbers: its training has diverged; train it anew.")
     return values
-
-
-# -------------------------------------------------------------------- the best items
-
-
-def best_items(
-    scorer: Scorer, prepared: Any, candidates: Tensor | slice, k: int, excluded: tuple[Tensor, Tensor]
-) -> tuple[Tensor, Tensor]:
-    """The k best candidates of each request, best first. Candidates are scored in chunks.
-
-    Args:
-        scorer: how to score.
-        prepared: the result of `scorer.prepare` for B requests.
-        candidates: ids, ascending [C], or a slice of ids.
-        k: number of items; all C candidates if there are fewer.
-        excluded: pairs of request and position among the candidates that must not be chosen, [P] each.
-
-    Returns:
-        scores and ids, [B, min(k, C)] each. The score is -inf where no candidate is left.
-    """
-    ids = range(candidates.start, candidates.stop) if isinstance(candidates, slice) else candidates
-    request, position = excluded
-    best: tuple[Tensor, Tensor] | None = None
-    for begin in range(0, len(ids), scorer.chunk):
-        end = min(begin + scorer.chunk, len(ids))
-        items = slice(ids[begin], ids[end - 1] + 1) if isinstance(ids, range) else ids[begin:end]
-        scores = scorer.score(prepared, items).float()
-        in_chunk = (position >= begin) & (position < end)
-        scores[request[in_chunk], position[in_chunk] - begin] = -torch.inf
-        chunk_scores, chunk_positions = scores.topk(min(k, end - begin), dim=1)
-        best = _merge(best, (chunk_scores, chunk_positions + begin), k)
-    assert best is not None, "there is no candidate"
-    scores, positions = best
-    return scores, positions + ids.start if isinstance(ids, range) else ids[positions]
-
-
-def _merge(best: tuple[Tensor, Tensor] | None, chunk: tuple[Tensor, Tensor], k: int) -> tuple[Tensor, Tensor]:
-    """The k best of two pairs of scores and positions."""
-    if best is None:
-        return chunk
-    scores, positions = torch.cat([best[0], chunk[0]], dim=1), torch.cat([best[1], chunk[1]], dim=1)
-    scores, order = scores.topk(min(k, scores.shape[1]), dim=1)
-    return scores, positions.gather(1, order)
 
 
 # -------------------------------------------------------------------- vectors

@@ -12,6 +12,7 @@ import pytest
 
 from recbole_ext import Recommender
 from recbole_ext.cli.entry import main
+from recbole_ext.serving import ranking
 
 pytestmark = pytest.mark.slow
 
@@ -144,16 +145,16 @@ def test_nothing_is_left_of_a_run_that_fails(call, model, events, monkeypatch, t
     model()
     Path("recs.csv").write_text("before")
     monkeypatch.setattr("recbole_ext.serving.scoring.MAX_ROWS", 2)
-    first = Recommender._ranked
+    result_frame = ranking.result_frame
     calls = []
 
     def breaking(*args):
         calls.append(args)
         if len(calls) == 3:
             raise OSError(28, "No space left on device")
-        return first(*args)
+        return result_frame(*args)
 
-    monkeypatch.setattr(Recommender, "_ranked", breaking)
+    monkeypatch.setattr(ranking, "result_frame", breaking)
     status, _, err = call(checkpoint="model.pth", histories=path, out="recs.csv")
     assert status == 1
     assert "No space left on device" in err

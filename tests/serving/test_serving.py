@@ -9,7 +9,7 @@ import torch
 
 from recbole_ext import InputError, Recommender, create_dataset, data_preparation, get_trainer
 from recbole_ext.checkpoint import file as checkpoint
-from recbole_ext.serving import scoring
+from recbole_ext.serving import ranking, scoring
 
 SMALL = {"hidden_size": 16, "inner_size": 32, "n_layers": 1}
 BST_SMALL = {"embedding_size": 8, "gap_embedding_size": 8, "mlp_hidden_size": [16, 8]}
@@ -403,7 +403,7 @@ def test_the_best_of_chunks_are_the_best_of_all(chunk, given):
     scores = table[:, ids].clone()
     scores[barred[0], barred[1]] = -torch.inf
     values, places = scores.topk(4)
-    found, items = scoring.best_items(scorer, table, candidates, 4, (barred[0], barred[1]))
+    found, items = ranking.best_items(scorer, table, candidates, 4, (barred[0], barred[1]))
     assert torch.equal(found, values)
     assert torch.equal(items, ids[places])
 

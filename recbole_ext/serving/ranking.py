@@ -1,0 +1,186 @@
+"""Rank items for requests, a batch of users at a time.
+
+B requests of a batch, C candidates, V items.
+"""
+
+from collections.abc import Iterable, Iterator
+from logging import getLogger
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from recbole_ext.data.files.item_files import ITEM_NAME
+from recbole_ext.data.files.table import Table, values_table
+from recbole_ext.errors import InputError
+from recbole_ext.serving.columns import as_text
+from recbole_ext.serving.requests import Requests
+from recbole_ext.serving.scoring import Scorer, refuse_nan
+from recbole_ext.serving.served_model import ServedModel
+from recbole_ext.utils.wording import counted, quoted
+
+
+def candidate_ids(served: ServedModel, items: Iterable[Any] | Table | None, trained_items_only: bool) -> Tensor | slice:
+    """Ids of the candidates, ascending.
+
+    Args:
+        served: the model.
+        items: tokens of the candidates; `None` means all items. Unknown items are skipped with a warning.
+        trained_items_only: leave out items without a training event.
+
+    Raises:
+        InputError: no candidate is left.
+    """
+    all_items = slice(1, len(served.items.tokens))
+    if items is None and (not trained_items_only or served.trained_items()[all_items].all()):
+        return all_items  # scored without a copy of the item table
+    ids = np.arange(1, len(served.items.tokens)) if items is None else _known_ids(served, items)
+    if trained_items_only:
+        ids = ids[served.trained_items()[ids]]
+        if not len(ids):
+            raise InputError("trained_items_only leaves no item: none of them has a training event.")
+    return torch.from_numpy(ids)
+
+
+def _known_ids(served: ServedModel, items: Iterable[Any] | Table) -> np.ndarray:
+    """Ids of the items that the model knows, ascending."""
+    tokens = as_text(values_table(items, served.item_field, "items"), served.item_field)
+    ids = served.items.ids(tokens)
+    if (ids == 0).any():
+        example = tokens[np.argmax(ids == 0)]
+        getLogger().warning(f"items: {(ids == 0).sum():,} that the model does not know are skipped, '{example}' ..")
+    known_ids = np.unique(ids[ids > 0])
+    if not len(known_ids):
+        raise InputError("items holds no item that the model knows; there is nothing to choose from.")
+    return known_ids
+
+
+def ranked_blocks(
+    served: ServedModel,
+    requests: Requests,
+    k: int,
+    candidates: Tensor | slice,
+    exclude_seen: bool,
+    show_progress: bool | None,
+) -> Iterator[pd.DataFrame]:
+    """The k best candidates of each request, a block of users at a time; for the columns see `Recommender.recommend`.
+
+    Args:
+        served: the model.
+        requests: n requests.
+        k: number of items.
+        candidates: the result of `candidate_ids`.
+        exclude_seen: leave out items of the user's events.
+        show_progress: whether to show a progress bar; `None` shows it on a terminal.
+    """
+    ids = np.arange(candidates.start, candidates.stop) if isinstance(candidates, slice) else candidates.numpy()
+    candidate_position = np.full(len(served.items.tokens), -1)  # of each item, [V + 1]
+    candidate_position[ids] = np.arange(len(ids))
+    if isinstance(candidates, Tensor):
+        candidates = candidates.to(served.config["device"])
+    counts: list[np.ndarray] = []  # items that each user gets
+    disable = None if show_progress is None else not show_progress
+    with tqdm(total=len(requests), desc="Recommend", unit="user", disable=disable) as bar:
+        for begin in range(0, len(requests), served.scorer.rows):
+            rows = slice(begin, min(begin + served.scorer.rows, len(requests)))
+            excluded = _seen_candidates(requests, rows, candidate_position if exclude_seen else None)
+            scores, best = _best(served, requests, rows, k, candidates, excluded)
+            refuse_nan(scores, "scores")
+            counts.append((scores > -np.inf).sum(axis=1))
+            row, column = np.nonzero(scores > -np.inf)
+            yield result_frame(served, requests.users[rows][row], column + 1, best[row, column], scores[row, column])
+            bar.update(rows.stop - begin)
+    if counts:
+        _report_short_lists(requests.users, np.concatenate(counts), min(k, len(ids)))
+
+
+def _seen_candidates(requests: Requests, rows: slice, candidate_position: np.ndarray | None) -> np.ndarray:
+    """Pairs of a request within `rows` and the position of a candidate that its user has seen, [2, P].
+
+    Args:
+        requests, rows: a batch of requests.
+        candidate_position: by item id, -1 for items that are no candidates; `None` gives no pairs.
+    """
+    if candidate_position is None:
+        return np.zeros((2, 0), dtype=np.int64)
+    request, item = requests.seen_pairs(rows)
+    pairs = np.stack([request, candidate_position[item]])
+    return pairs[:, pairs[1] >= 0]
+
+
+@torch.inference_mode()
+def _best(
+    served: ServedModel, requests: Requests, rows: slice, k: int, candidates: Tensor | slice, excluded: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Scores and ids of the best candidates of a batch of requests, [B, min(k, C)] each."""
+    request, position = torch.from_numpy(excluded).to(served.config["device"])
+    prepared = served.prepare(requests, rows)
+    scores, ids = best_items(served.scorer, prepared, candidates, k, (request, position))
+    return scores.cpu().numpy(), ids.cpu().numpy()
+
+
+def best_items(
+    scorer: Scorer, prepared: Any, candidates: Tensor | slice, k: int, excluded: tuple[Tensor, Tensor]
+) -> tuple[Tensor, Tensor]:
+    """The k best candidates of each request, best first. Candidates are scored in chunks.
+
+    Args:
+        scorer: how to score.
+        prepared: the result of `scorer.prepare` for B requests.
+        candidates: ids, ascending [C], or a slice of ids.
+        k: number of items; all C candidates if there are fewer.
+        excluded: pairs of request and position among the candidates that must not be chosen, [P] each.
+
+    Returns:
+        scores and ids, [B, min(k, C)] each. The score is -inf where no candidate is left.
+    """
+    ids = range(candidates.start, candidates.stop) if isinstance(candidates, slice) else candidates
+    request, position = excluded
+    best: tuple[Tensor, Tensor] | None = None
+    for begin in range(0, len(ids), scorer.chunk):
+        end = min(begin + scorer.chunk, len(ids))
+        items = slice(ids[begin], ids[end - 1] + 1) if isinstance(ids, range) else ids[begin:end]
+        scores = scorer.score(prepared, items).float()
+        in_chunk = (position >= begin) & (position < end)
+        scores[request[in_chunk], position[in_chunk] - begin] = -torch.inf
+        chunk_scores, chunk_positions = scores.topk(min(k, end - begin), dim=1)
+        best = _merge(best, (chunk_scores, chunk_positions + begin), k)
+    assert best is not None, "there is no candidate"
+    scores, positions = best
+    return scores, positions + ids.start if isinstance(ids, range) else ids[positions]
+
+
+def _merge(best: tuple[Tensor, Tensor] | None, chunk: tuple[Tensor, Tensor], k: int) -> tuple[Tensor, Tensor]:
+    """The k best of two pairs of scores and positions."""
+    if best is None:
+        return chunk
+    scores, positions = torch.cat([best[0], chunk[0]], dim=1), torch.cat([best[1], chunk[1]], dim=1)
+    scores, order = scores.topk(min(k, scores.shape[1]), dim=1)
+    return scores, positions.gather(1, order)
+
+
+# -------------------------------------------------------------------- the result
+
+
+def result_frame(served: ServedModel, users: Any, ranks: Any, ids: np.ndarray, scores: Any) -> pd.DataFrame:
+    """Recommendations as a table, a row for each item."""
+    names = {} if served.item_names is None else {ITEM_NAME: pd.Series(served.item_names[ids], dtype=object)}
+    return pd.DataFrame({
+        served.user_field: pd.Series(users, dtype=object), "rank": pd.Series(ranks, dtype=np.int64),
+        served.item_field: pd.Series(served.items.tokens[ids], dtype=object), **names,
+        "score": pd.Series(scores, dtype=np.float64),
+    })  # fmt: skip
+
+
+def _report_short_lists(users: np.ndarray, counts: np.ndarray, expected: int) -> None:
+    """Warn about users who get fewer items than expected because they have seen the others."""
+    for title, short, items in (
+        ("No recommendation", counts == 0, "every item to choose from is"),
+        (f"Fewer than {expected} recommendations", (counts > 0) & (counts < expected), "the other items are"),
+    ):
+        if short.any():
+            names = quoted(users[short])
+            getLogger().warning(f"{title} for {counted(short.sum(), 'user')}: {items} among their events ({names}).")
