@@ -53,7 +53,7 @@ def test_what_needs_users_and_items_is_refused(make_config, data_path, model, ke
 def test_events_without_users_are_split_together(make_config, data_path, caplog):
     keys = {"data_path": data_path, **IDS, **COLUMNS, **LABELS}
     config = make_config("FM", **keys)
-    assert config["eval_args"]["group_by"] == "none"
+    assert config["eval_args"]["group_by"] is None
     assert "group_by" not in caplog.text
     by_user = make_config("FM", **{**keys, "eval_args": {"mode": "labeled", "group_by": "user"}})
     assert "eval_args group_by is 'user', but USER_ID_FIELD is empty: all events are split together." in caplog.text

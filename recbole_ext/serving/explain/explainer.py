@@ -20,6 +20,7 @@ from recbole_ext.model import contract
 from recbole_ext.model.contract import AttentionWeights
 from recbole_ext.serving.columns import as_text
 from recbole_ext.serving.explain.explanation import Explanation
+from recbole_ext.serving.explain.tables import attention_table, interest_table, interest_use_table
 from recbole_ext.serving.requests import Requests
 from recbole_ext.serving.scoring import refuse_nan
 from recbole_ext.serving.served_model import ServedModel
@@ -260,43 +261,8 @@ def _explanation(
         model=type(served.model).__name__, time=float(_in_file_unit(request.time, description)),
         date=_dates(np.array([request.time]), description)[0], score=ranking.score, rank=ranking.rank,
         candidates=ranking.candidates, average_score=ranking.average_score, events=events,
-        attention=_attention_table(attention, tokens, item, item_field), layer=layer,
-        interests=_interest_table(attention, tokens, item_field), interest_use=_interest_use_table(attention),
+        attention=attention_table(attention, tokens, item, item_field), layer=layer,
+        interests=interest_table(attention, tokens, item_field), interest_use=interest_use_table(attention),
         item_name=None if served.item_names is None else str(served.item_names[ranking.item]),
         not_ranked=ranking.not_ranked,
     )  # fmt: skip
-
-
-def _attention_table(attention: AttentionWeights | None, tokens: list[str], item: str, item_field: str) -> pd.DataFrame:
-    columns = ["layer", "head", "place", "slot", item_field, "weight"]
-    if attention is None:
-        return pd.DataFrame([], columns=columns)
-    slots = [("event", token) for token in tokens]
-    if attention.query_slot:
-        slots.append((attention.query_slot, {"request": "[MASK]", "target": item}[attention.query_slot]))
-    rows = [
-        (head.layer, head.name, place, slot, token, weight)
-        for head in attention.heads
-        for place, ((slot, token), weight) in enumerate(zip(slots, head.weights.double().tolist(), strict=True))
-    ]
-    return pd.DataFrame(rows, columns=columns)
-
-
-def _interest_table(attention: AttentionWeights | None, tokens: list[str], item_field: str) -> pd.DataFrame:
-    rows = [
-        (layer.layer, interest, place, token, key, value)
-        for layer in (attention.interests if attention else ())
-        for interest, weights in enumerate(torch.stack([layer.keys, layer.values], -1).double().tolist(), 1)
-        for place, (token, (key, value)) in enumerate(zip(tokens, weights, strict=True))
-    ]
-    return pd.DataFrame(rows, columns=["layer", "interest", "place", item_field, "key_weight", "value_weight"])
-
-
-def _interest_use_table(attention: AttentionWeights | None) -> pd.DataFrame:
-    rows = [
-        (layer.layer, head, interest, weight)
-        for layer in (attention.interests if attention else ())
-        for head, weights in enumerate(layer.use.double().tolist(), 1)
-        for interest, weight in enumerate(weights, 1)
-    ]
-    return pd.DataFrame(rows, columns=["layer", "head", "interest", "weight"])
