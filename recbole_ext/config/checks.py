@@ -30,39 +30,41 @@ from recbole_ext.utils.validators import Number, validate
 # ------------------------------------------------------------------------ every configuration
 
 
-def check_environment(final: dict[str, Any], model_class: Any) -> None:
+def check_environment(settings: dict[str, Any], model_class: Any) -> None:
     """Refuse several processes, packages that are not installed, and an optimizer that does not fit the model."""
-    if final.get("nproc", 1) not in (None, 1) or final.get("world_size", -1) not in (None, -1, 1):
+    if settings.get("nproc", 1) not in (None, 1) or settings.get("world_size", -1) not in (None, -1, 1):
         raise InputError("nproc and world_size ask for several processes; recbole_ext trains in one.")
-    if final["learner"] == "sparse_adam" and model_class.__module__.split(".")[0] in ("recbole", "recbole_ext"):
+    if settings["learner"] == "sparse_adam" and model_class.__module__.split(".")[0] in ("recbole", "recbole_ext"):
         raise InputError(f"learner is sparse_adam, but {model_class.__name__} has no sparse gradients; choose adam.")
-    if final.get("log_wandb") and importlib.util.find_spec("wandb") is None:
+    if settings.get("log_wandb") and importlib.util.find_spec("wandb") is None:
         raise InputError("log_wandb is True, but the package wandb is not installed.")
 
 
-def check_loss_type(final: dict[str, Any], model_class: Any) -> None:
+def check_loss_type(settings: dict[str, Any], model_class: Any) -> None:
     """Require `loss_type` for a class without `input_type`; refuse `repeatable: False` for sequential models."""
-    if contract.input_type(model_class) is None and "loss_type" not in final:
-        raise InputError(f"loss_type is missing, and {final['model']} has no input_type; give loss_type: CE or BPR.")
-    if model_class.type == ModelType.SEQUENTIAL and not final["repeatable"]:
+    if contract.input_type(model_class) is None and "loss_type" not in settings:
+        raise InputError(f"loss_type is missing, and {settings['model']} has no input_type; give loss_type: CE or BPR.")
+    if model_class.type == ModelType.SEQUENTIAL and not settings["repeatable"]:
         raise InputError(
             "repeatable is False, but sequential models may recommend items again; leave it out. To leave seen items "
             "out, set exclude_history."
         )
 
 
-def check_transform(final: dict[str, Any], model_class: Any) -> None:
+def check_transform(settings: dict[str, Any], model_class: Any) -> None:
     """Refuse `transform` without histories, or without the key that the transformation reads."""
     required = {"mask_itemseq": "mask_ratio", "crop_itemseq": "eta", "reorder_itemseq": "beta"}
-    name = final.get("transform")
+    name = settings.get("transform")
     if name is not None and model_class.type != ModelType.SEQUENTIAL:
-        raise InputError(f"transform is {name}, which changes histories, but {final['model']} has none; leave it out.")
+        raise InputError(
+            f"transform is {name}, which changes histories, but {settings['model']} has none; leave it out."
+        )
     if name not in required:
         return
-    key, length = required[name], final["MAX_ITEM_LIST_LENGTH"]
-    if final.get(key) is None:
+    key, length = required[name], settings["MAX_ITEM_LIST_LENGTH"]
+    if settings.get(key) is None:
         raise InputError(f"transform is {name}, which needs a share between 0 and 1; give it as {key}.")
-    share = validate(key, final[key], Number("[0, 1]"))  # some models use eta and beta for other things
+    share = validate(key, settings[key], Number("[0, 1]"))  # some models use eta and beta for other things
     if name == "mask_itemseq" and share * length < 1:
         raise InputError(
             f"transform is {name}, but {key} is {share:g}, less than one of {length} items (MAX_ITEM_LIST_LENGTH); "
@@ -70,20 +72,21 @@ def check_transform(final: dict[str, Any], model_class: Any) -> None:
         )
 
 
-def check_history(final: dict[str, Any], model_class: Any) -> None:
+def check_history(settings: dict[str, Any], model_class: Any) -> None:
     """Refuse a `min_history` that is shorter than the model accepts."""
-    if final["MODEL_TYPE"] != ModelType.SEQUENTIAL or final["min_history"] is None:
+    if settings["MODEL_TYPE"] != ModelType.SEQUENTIAL or settings["min_history"] is None:
         return
     minimum = 0 if contract.accepts_empty_history(model_class) else contract.min_history(model_class)
-    if final["min_history"] < minimum:
+    if settings["min_history"] < minimum:
         raise InputError(
-            f"min_history is {final['min_history']}, but {final['model']} needs a history: give {minimum} or more."
+            f"min_history is {settings['min_history']}, but {settings['model']} needs a history: give {minimum} or "
+            f"more."
         )
 
 
-def check_files(final: dict[str, Any]) -> None:
+def check_files(settings: dict[str, Any]) -> None:
     """Refuse `benchmark_filename` unless it lists two or three files."""
-    files = final["benchmark_filename"]
+    files = settings["benchmark_filename"]
     if files is None:
         return
     if len(files) not in (2, 3):

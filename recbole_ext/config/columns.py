@@ -17,39 +17,39 @@ COLUMN_KEYS = (
 )  # fmt: skip
 
 
-def resolve_columns(final: dict[str, Any], user_keys: set[str], model_class: Any) -> None:
+def resolve_columns(settings: dict[str, Any], user_keys: set[str], model_class: Any) -> None:
     """Choose the columns of the `.inter` file, or check the user's choice against the other keys.
 
     RecBole reads `[user_id, item_id]` by default; the columns that other keys name are added.
 
     Args:
-        final: all keys and their values; changed in place.
+        settings: all keys and their values; changed in place.
         user_keys: the keys that the user set.
         model_class: class of the model.
 
     Raises:
         InputError: a column that a sequential model needs has no name, is left out, or is used twice.
     """
-    required = _required_columns(final, model_class)
-    load_col = final.get("load_col")
+    required = _required_columns(settings, model_class)
+    load_col = settings.get("load_col")
     if load_col is None:  # all columns are read
         return
     if "load_col" not in user_keys:
-        load_col.update(dict.fromkeys(final.get("unload_col") or {}, "*"))  # RecBole allows one of the two
+        load_col.update(dict.fromkeys(settings.get("unload_col") or {}, "*"))  # RecBole allows one of the two
     load_col.update({suffix: "*" for suffix, names in load_col.items() if names == ["*"]})
     loaded = load_col.get("inter") or []
     if loaded == "*":
         return
     missing = {name: key for name, key in required.items() if name not in loaded}
     in_any_file = {name for names in load_col.values() if names != "*" for name in names or []}
-    in_any_file |= set(final.get("preload_weight") or {})  # read from the file of pretrained vectors
+    in_any_file |= set(settings.get("preload_weight") or {})  # read from the file of pretrained vectors
     if "*" not in load_col.values():  # otherwise the columns of a file are known only when it is read
-        missing |= {name: key for key in COLUMN_KEYS for name in final.get(key) or [] if name not in in_any_file}
+        missing |= {name: key for key in COLUMN_KEYS for name in settings.get(key) or [] if name not in in_any_file}
     if "load_col" not in user_keys:
         if model_class.type != ModelType.SEQUENTIAL:
-            _hide(final, missing.keys() & required.keys())
+            _hide(settings, missing.keys() & required.keys())
         if loaded == ["user_id", "item_id"]:  # RecBole's default; the user's fields may have other names
-            loaded = [final["USER_ID_FIELD"], final["ITEM_ID_FIELD"]]
+            loaded = [settings["USER_ID_FIELD"], settings["ITEM_ID_FIELD"]]
         load_col["inter"] = list(dict.fromkeys([*loaded, *missing]))
     elif missing:
         name, key = next(iter(missing.items()))
@@ -59,16 +59,16 @@ def resolve_columns(final: dict[str, Any], user_keys: set[str], model_class: Any
         raise InputError(f"load_col lists {loaded} for the .inter file, without '{name}', which {key} names; add it.")
 
 
-def _required_columns(final: dict[str, Any], model_class: Any) -> dict[str, str]:
+def _required_columns(settings: dict[str, Any], model_class: Any) -> dict[str, str]:
     """Columns of the `.inter` file that the model or the split needs, with the keys that name them."""
     if model_class.type == ModelType.SEQUENTIAL:
-        required = {final.get(key) or "": key for key in EVENT_FIELDS}
-        _check_events(final, required)
+        required = {settings.get(key) or "": key for key in EVENT_FIELDS}
+        _check_events(settings, required)
         return required
-    _check_ids(final, model_class)
-    eval_args, time = final["eval_args"], final.get("TIME_FIELD")
+    _check_ids(settings, model_class)
+    eval_args, time = settings["eval_args"], settings.get("TIME_FIELD")
     split = eval_args.get("split") or {}
-    dates = "date" in split and not final.get("benchmark_filename")
+    dates = "date" in split and not settings.get("benchmark_filename")
     if not (eval_args.get("order") == "TO" or "TS" in split or dates):
         return {}
     if not time:
@@ -76,16 +76,16 @@ def _required_columns(final: dict[str, Any], model_class: Any) -> dict[str, str]
     return {time: "TIME_FIELD"}
 
 
-def _check_ids(final: dict[str, Any], model_class: Any) -> None:
+def _check_ids(settings: dict[str, Any], model_class: Any) -> None:
     """Require users and items; a model that learns labels from other columns may do without both."""
-    user, item = final.get("USER_ID_FIELD"), final.get("ITEM_ID_FIELD")
+    user, item = settings.get("USER_ID_FIELD"), settings.get("ITEM_ID_FIELD")
     if user and item:
         return
     if user or item:
         empty, other = ("ITEM_ID_FIELD", "USER_ID_FIELD") if user else ("USER_ID_FIELD", "ITEM_ID_FIELD")
         raise InputError(f"{empty} is empty and {other} is '{user or item}'; name both columns, or neither.")
-    modes, negatives = evaluation_modes(final["eval_args"]), final.get("train_neg_sample_args")
-    filters = [key for key in USER_ITEM_KEYS if final.get(key) not in (None, "[0,inf)")]
+    modes, negatives = evaluation_modes(settings["eval_args"]), settings.get("train_neg_sample_args")
+    filters = [key for key in USER_ITEM_KEYS if settings.get(key) not in (None, "[0,inf)")]
     reason = ""
     if model_class.type not in (ModelType.CONTEXT, ModelType.DECISIONTREE):
         reason = f"{model_class.__name__} needs both"
@@ -93,64 +93,65 @@ def _check_ids(final: dict[str, Any], model_class: Any) -> None:
         reason = f"eval_args mode {min(modes - {'labeled'})} ranks items; set it to labeled"
     elif negatives:
         reason = f"train_neg_sample_args is {negatives}, which draws items; set it to None"
-    elif "GAUC" in final["metrics"]:
+    elif "GAUC" in settings["metrics"]:
         reason = "metrics has GAUC, which is measured for each user; choose AUC"
-    elif "LS" in (final["eval_args"].get("split") or {}) and not final.get("benchmark_filename"):
+    elif "LS" in (settings["eval_args"].get("split") or {}) and not settings.get("benchmark_filename"):
         reason = "eval_args split LS holds out events of each user; set it to RS"
     elif filters:
-        reason = f"{filters[0]} is {final[filters[0]]!r}, which needs users and items; leave it out"
+        reason = f"{filters[0]} is {settings[filters[0]]!r}, which needs users and items; leave it out"
     if reason:
         raise InputError(f"USER_ID_FIELD and ITEM_ID_FIELD are empty, but {reason}.")
-    loaded = (final.get("load_col") or {}).get("inter")
-    if isinstance(loaded, list) and not set(loaded) - {final["LABEL_FIELD"], *(final.get("threshold") or {})}:
+    loaded = (settings.get("load_col") or {}).get("inter")
+    if isinstance(loaded, list) and not set(loaded) - {settings["LABEL_FIELD"], *(settings.get("threshold") or {})}:
         raise InputError(
             f"load_col lists {loaded} for the .inter file, which leaves {model_class.__name__} no column to learn "
             f"from; add feature columns."
         )
 
 
-def resolve_grouping(final: dict[str, Any], user_eval_args: set[str]) -> None:
+def resolve_grouping(settings: dict[str, Any], user_eval_args: set[str]) -> None:
     """Do not split the events of each user where events have no users; warn if the user asks for it.
 
     Args:
-        final: all keys and their values; changed in place.
+        settings: all keys and their values; changed in place.
         user_eval_args: the keys of `eval_args` that the user set.
     """
-    if final.get("USER_ID_FIELD") or final["eval_args"].get("group_by") != "user":
+    if settings.get("USER_ID_FIELD") or settings["eval_args"].get("group_by") != "user":
         return
     if "group_by" in user_eval_args:
         getLogger().warning("eval_args group_by is 'user', but USER_ID_FIELD is empty: all events are split together.")
     else:
-        final["eval_args"] = {**final["eval_args"], "group_by": "none"}
+        settings["eval_args"] = {**settings["eval_args"], "group_by": "none"}
 
 
-def _hide(final: dict[str, Any], names: set[str]) -> None:
+def _hide(settings: dict[str, Any], names: set[str]) -> None:
     """Hide columns that only the split needs from models that use every column as a feature."""
     if names:
-        unused = dict(final.get("unused_col") or {})
-        final["unused_col"] = {**unused, "inter": list(dict.fromkeys([*(unused.get("inter") or []), *sorted(names)]))}
+        unused = dict(settings.get("unused_col") or {})
+        unused["inter"] = list(dict.fromkeys([*(unused.get("inter") or []), *sorted(names)]))
+        settings["unused_col"] = unused
 
 
-def _check_events(final: dict[str, Any], required: dict[str, str]) -> None:
+def _check_events(settings: dict[str, Any], required: dict[str, str]) -> None:
     """Refuse names and lists of columns that leave a sequential model without events or histories."""
     if "" in required:
         raise InputError(f"{required['']} is empty; sequential models need the name of that column.")
     if len(required) < len(EVENT_FIELDS):
         raise InputError(f"two of {', '.join(EVENT_FIELDS)} are the same; name three different columns.")
-    length, histories = final["ITEM_LIST_LENGTH_FIELD"], [name + final["LIST_SUFFIX"] for name in required]
+    length, histories = settings["ITEM_LIST_LENGTH_FIELD"], [name + settings["LIST_SUFFIX"] for name in required]
     if length in required or length in histories:
         raise InputError(f"ITEM_LIST_LENGTH_FIELD is '{length}', which already names events or their history.")
-    items = final["ITEM_ID_FIELD"] + final["LIST_SUFFIX"]
+    items = settings["ITEM_ID_FIELD"] + settings["LIST_SUFFIX"]
     for name, meaning in ((length, "the length of histories"), (items, "the items of histories")):
-        if name in ((final.get("unused_col") or {}).get("inter") or []):
+        if name in ((settings.get("unused_col") or {}).get("inter") or []):
             raise InputError(f"unused_col leaves out '{name}', {meaning}; sequential models need it.")
-    for name in required.keys() & (final.get("threshold") or {}).keys():
+    for name in required.keys() & (settings.get("threshold") or {}).keys():
         raise InputError(f"threshold names '{name}', the {required[name]}; make labels from another column.")
     for name, field in required.items():
         for key in ("unload_col", "unused_col") if field != "TIME_FIELD" else ("unload_col",):
-            if name in ((final.get(key) or {}).get("inter") or []):
+            if name in ((settings.get(key) or {}).get("inter") or []):
                 raise InputError(f"{key} leaves out '{name}', the {field}; sequential models need it.")
-        if field == "TIME_FIELD" and name in (final.get("numerical_features") or []):
+        if field == "TIME_FIELD" and name in (settings.get("numerical_features") or []):
             raise InputError(f"numerical_features names '{name}', the TIME_FIELD; time is never discretised.")
 
 

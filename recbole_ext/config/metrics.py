@@ -133,13 +133,13 @@ def metrics_accepted_by_recbole(metrics: list[str], eval_args: dict[str, Any]) -
 # ------------------------------------------------------------------------ defaults
 
 
-def resolve_defaults(final: dict[str, Any], user_keys: set[str], model_class: type) -> list[str]:
+def resolve_defaults(settings: dict[str, Any], user_keys: set[str], model_class: type) -> list[str]:
     """Change those defaults of metrics, `topk` and `valid_metric` that contradict the user's keys.
 
     The mode and the loss never change, because each of their values answers another question.
 
     Args:
-        final: all keys and their values; changed in place.
+        settings: all keys and their values; changed in place.
         user_keys: the keys that the user set.
         model_class: class of the model.
 
@@ -149,31 +149,31 @@ def resolve_defaults(final: dict[str, Any], user_keys: set[str], model_class: ty
     notes: list[str] = []
 
     def change(key: str, value: Any, reason: str) -> None:
-        if final[key] != value:
-            notes.append(f"{key}: {value} instead of the default {final[key]}, for {reason}.")
-            final[key] = value
+        if settings[key] != value:
+            notes.append(f"{key}: {value} instead of the default {settings[key]}, for {reason}.")
+            settings[key] = value
 
-    modes = evaluation_modes(final["eval_args"])
-    name, _, cutoff = str(final["valid_metric"]).partition("@")
+    modes = evaluation_modes(settings["eval_args"])
+    name, _, cutoff = str(settings["valid_metric"]).partition("@")
     if "metrics" not in user_keys:
-        metrics, reason = _default_metrics(final["metrics"], modes, model_class)
+        metrics, reason = _default_metrics(settings["metrics"], modes, model_class)
         valid = class_name(name) if "valid_metric" in user_keys else None
         if valid is not None and valid not in metrics and fits_modes(valid, modes):
             if is_label_metric(valid, modes) != is_label_metric(metrics[0], modes):
                 metrics = []
-            metrics, reason = [*metrics, valid], f"valid_metric: {final['valid_metric']}"
+            metrics, reason = [*metrics, valid], f"valid_metric: {settings['valid_metric']}"
         change("metrics", metrics, reason)
     if "valid_metric" in user_keys:
         k = int(cutoff) if re.fullmatch("[1-9][0-9]{0,8}", cutoff) else 0
-        if "topk" not in user_keys and k and k not in final["topk"]:
-            change("topk", [k], f"valid_metric: {final['valid_metric']}")
+        if "topk" not in user_keys and k and k not in settings["topk"]:
+            change("topk", [k], f"valid_metric: {settings['valid_metric']}")
     else:
-        choices = result_names(final["metrics"], final["topk"], modes)
-        if final["valid_metric"].lower() not in {choice.lower() for choice in choices}:
+        choices = result_names(settings["metrics"], settings["topk"], modes)
+        if settings["valid_metric"].lower() not in {choice.lower() for choice in choices}:
             recbole_name = str(_recbole_defaults()["valid_metric"]).partition("@")[0]
             names = [choice.partition("@")[0] for choice in choices]
             index = next((names.index(metric) for metric in (name, recbole_name) if metric in names), 0)
-            reasons = [f"{key}: {final[key]}" for key in ("metrics", "topk", "eval_args") if key in user_keys]
+            reasons = [f"{key}: {settings[key]}" for key in ("metrics", "topk", "eval_args") if key in user_keys]
             change("valid_metric", choices[index], ", ".join(reasons) or f"model: {model_class.__name__}")
     return notes
 

@@ -15,36 +15,36 @@ KEY = "train_neg_sample_args"
 UNSEEN = "-unseen"  # ends the modes uniN-unseen and popN-unseen
 
 
-def resolve_negative_sampling(final: dict[str, Any], user_keys: set[str], model_class: Any) -> None:
+def resolve_negative_sampling(settings: dict[str, Any], user_keys: set[str], model_class: Any) -> None:
     """Choose the negative sampling that the loss needs, unless the user sets it.
 
     Sequential models sample no negatives for cross entropy over all items (CE). BPR and models with `input_type`
     sample one negative by default, unless the evaluation mode is `labeled`: then they are trained on the labels.
 
     Args:
-        final: all keys and their values; changed in place.
+        settings: all keys and their values; changed in place.
         user_keys: the keys that the user set.
         model_class: class of the model.
 
     Raises:
         InputError: the loss and the sampling contradict each other. `check_training` refuses missing negatives.
     """
-    value, loss = final.get(KEY), str(final.get("loss_type"))
+    value, loss = settings.get(KEY), str(settings.get("loss_type"))
     if not value or (KEY in user_keys and value.get("distribution", "uniform") is None):
         value = None
     if value is not None:  # without its None values, for which RecBole has defaults
         value = {name: member for name, member in value.items() if member is not None or name == "distribution"}
     if value is not None and value.get("dynamic") and not value.get("candidate_num"):
         raise InputError(f"{KEY} is dynamic, but has no candidate_num; set it, e.g. to 10.")
-    if value is not None and value.get("dynamic") and final.get("worker"):
+    if value is not None and value.get("dynamic") and settings.get("worker"):
         raise InputError(
-            f"worker is {final['worker']}, but {KEY} is dynamic: the model being trained chooses the negatives, and "
+            f"worker is {settings['worker']}, but {KEY} is dynamic: the model being trained chooses the negatives, and "
             f"worker processes do not have it; set worker to 0."
         )
     if model_class.type == ModelType.SEQUENTIAL:
         if KEY not in user_keys:
             has_input_type = contract.input_type(model_class) is not None
-            labels = "labeled" in evaluation_modes(final["eval_args"])
+            labels = "labeled" in evaluation_modes(settings["eval_args"])
             draws = loss == "BPR" or (loss not in LOSSES and has_input_type and not labels)
             value = {"distribution": "uniform", "sample_num": 1} if draws else None
         if loss in LOSSES and value is not None:
@@ -52,7 +52,7 @@ def resolve_negative_sampling(final: dict[str, Any], user_keys: set[str], model_
             raise InputError(f"{KEY} is {value}, but loss_type {loss} {need}; leave it out or set it to None.")
         if loss.upper() in ("BPR", "CE") and loss != loss.upper():
             raise InputError(f"loss_type is '{loss}'; write {loss.upper()}.")
-    final[KEY] = value
+    settings[KEY] = value
 
 
 def evaluation_modes(eval_args: dict[str, Any]) -> set[str]:
@@ -71,31 +71,31 @@ def draws_unseen(mode: str) -> bool:
     return mode.endswith(UNSEEN)
 
 
-def learns_labels(final: Any, model_class: Any) -> bool:
+def learns_labels(settings: Any, model_class: Any) -> bool:
     """Whether the model is trained on labels; otherwise every event is a positive example."""
     supervised = model_class.type in (ModelType.CONTEXT, ModelType.SEQUENTIAL)
-    return supervised and not draws_negatives(final) and _loss_kind(final, model_class) == InputType.POINTWISE
+    return supervised and not draws_negatives(settings) and _loss_kind(settings, model_class) == InputType.POINTWISE
 
 
-def _loss_kind(final: Any, model_class: Any) -> InputType | None:
+def _loss_kind(settings: Any, model_class: Any) -> InputType | None:
     """The `input_type` of a model; None if `loss_type` replaces it or the model has none."""
-    by_loss_type = "loss_type" in final and final["loss_type"] in LOSSES
+    by_loss_type = "loss_type" in settings and settings["loss_type"] in LOSSES
     return None if by_loss_type else contract.input_type(model_class)
 
 
-def draws_negatives(final: Any) -> bool:
+def draws_negatives(settings: Any) -> bool:
     """Whether training draws negatives."""
-    return (final[KEY] or {}).get("distribution") not in (None, "none")
+    return (settings[KEY] or {}).get("distribution") not in (None, "none")
 
 
-def warn_of_unused_labels(final: dict[str, Any], model_class: Any) -> None:
+def warn_of_unused_labels(settings: dict[str, Any], model_class: Any) -> None:
     """Warn if labels are ignored because negatives are sampled."""
-    labelled = final["threshold"] or final["LABEL_FIELD"] in ((final["load_col"] or {}).get("inter") or ())
-    pointwise = _loss_kind(final, model_class) == InputType.POINTWISE
-    if labelled and pointwise and draws_negatives(final) and final["history"] == "all":
+    labelled = settings["threshold"] or settings["LABEL_FIELD"] in ((settings["load_col"] or {}).get("inter") or ())
+    pointwise = _loss_kind(settings, model_class) == InputType.POINTWISE
+    if labelled and pointwise and draws_negatives(settings) and settings["history"] == "all":
         getLogger().warning(
-            f"{KEY} draws negatives, so every event is a positive, whatever its {final['LABEL_FIELD']}; to learn the "
-            f"labels, set eval_args mode to labeled; to use positive events only, set history to positive."
+            f"{KEY} draws negatives, so every event is a positive, whatever its {settings['LABEL_FIELD']}; to learn "
+            f"the labels, set eval_args mode to labeled; to use positive events only, set history to positive."
         )
 
 
