@@ -41,8 +41,23 @@ def finder(folder: Path) -> Callable[..., str]:
     return find
 
 
+def use(folder: str) -> None:
+    """Let this process find the small data set, for as long as it runs."""
+    config.dataset_dir = finder(Path(folder))
+
+
+def code_with(folder: Path, code: str) -> str:
+    """Python code for a new process that finds the small data set."""
+    return f"from tests.small_data import use\nuse({str(folder)!r})\n{code}"
+
+
+def command_with(folder: Path, words: list[str]) -> list[str]:
+    """The words that start the command line in a new process that finds the small data set."""
+    return [sys.executable, "-m", "tests.small_data", str(folder), *words]
+
+
 if __name__ == "__main__":
     from recbole_ext.cli.entry import main
 
-    config.dataset_dir = finder(Path(sys.argv[1]))
+    use(sys.argv[1])
     sys.exit(main(sys.argv[2:]))

@@ -63,6 +63,11 @@ def links(path: Path) -> list[str]:
     return LINK.findall(path.read_text(encoding="utf-8"))
 
 
+def arguments(command: str) -> list[str]:
+    """The words of a command of ours behind the name of the program."""
+    return shlex.split(command)[2 if command.startswith("python ") else 1 :]
+
+
 def here(words: list[str]) -> list[str]:
     """The words of a command with this interpreter and this checkout in place of names that need an installation."""
     if words[0] == "recbole-ext":

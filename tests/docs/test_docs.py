@@ -9,7 +9,6 @@ import importlib.util
 import io
 import os
 import re
-import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -24,7 +23,7 @@ from recbole_ext.cli.entry import main
 from recbole_ext.config import config
 from tests import small_data
 from tests.key_tables import with_tables
-from tests.snippets import PAGES, README, ROOT, Snippet, links, run, run_shell, snippets, write_tables
+from tests.snippets import PAGES, README, ROOT, Snippet, arguments, links, run, run_shell, snippets, write_tables
 
 pytestmark = pytest.mark.slow
 
@@ -39,14 +38,6 @@ LISTED = re.compile(r"\$\(ls ([^()]+)\)")
 SHELL = re.compile(r"[$|<>;&`]|^(?!python run_recbole_ext\.py |recbole-ext )")  # more than a call of ours
 
 
-@pytest.fixture(scope="session")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder above that of the small data set."""
-    folder = tmp_path_factory.mktemp("small")
-    small_data.written(folder)
-    return folder
-
-
 @pytest.fixture
 def on_small_data(small: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """ml-100k is the small data set in this process; random numbers and RecBole's warnings stay as they were."""
@@ -58,9 +49,8 @@ def on_small_data(small: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
 
 
 def words_of(command: str) -> list[str]:
-    """The words of a command of ours, files that it lists filled in as the shell would."""
-    listed = LISTED.sub(lambda match: " ".join(sorted(glob.glob(match[1]))), command)
-    return shlex.split(listed)[2 if command.startswith("python ") else 1 :]
+    """The arguments of a command of ours, files that it lists filled in as the shell would."""
+    return arguments(LISTED.sub(lambda match: " ".join(sorted(glob.glob(match[1]))), command))
 
 
 def one_epoch(command: str) -> str:
@@ -80,16 +70,15 @@ def test_code_of_the_documentation_runs(
     if snippet.language == "python":
         assert mark["kind"] == "python"
         if mark["alone"]:
-            run([sys.executable, "-c", snippet.code], tmp_path)
+            run([sys.executable, "-c", small_data.code_with(small, snippet.code)], tmp_path)
             return
         exec(compile(snippet.code, str(snippet), "exec"), {"__name__": "__main__"})
         return
     assert mark["kind"] == "command"
-    commands = [one_epoch(command) for command in snippet.commands()]
-    if any(SHELL.search(LISTED.sub("", command)) for command in commands):
-        run_shell("\n".join(commands), tmp_path, [sys.executable, "-m", "tests.small_data", str(small)])
-        return
-    for command in commands:
+    for command in map(one_epoch, snippet.commands()):
+        if SHELL.search(LISTED.sub("", command)):
+            run_shell(command, tmp_path, small_data.command_with(small, []))
+            continue
         said = io.StringIO()
         with contextlib.redirect_stderr(said):
             status = main(words_of(command))
