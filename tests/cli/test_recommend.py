@@ -214,7 +214,7 @@ def test_help_is_about_the_command(capsys):
 def test_scores_that_are_no_numbers_fail_while_running(call, model, events, monkeypatch):
     write(events, "new.csv")
     model()
-    monkeypatch.setattr(Recommender, "_best", lambda *_: (np.full((6, 1), np.nan), np.ones((6, 1), dtype=int)))
+    monkeypatch.setattr(ranking, "_best", lambda *_: (np.full((6, 1), np.nan), np.ones((6, 1), dtype=int)))
     status, _, err = call(checkpoint="model.pth", histories="new.csv", out="recs.csv")
     assert status == 1
     assert "the model's scores are not numbers" in err
