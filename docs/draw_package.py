@@ -17,7 +17,8 @@ DRAWING = ROOT / "docs" / "images" / "package.svg"
 # From top to bottom: a room imports from lower floors, or from its own floor where that makes no circle.
 FLOORS = [
     {"cli": "the commands and their options"},
-    {"tuning": "search with Ray Tune", "quick_start": "run_recbole"},
+    {"tuning": "search with Ray Tune", "comparison": "runs, intervals, p-values"},
+    {"quick_start": "run_recbole"},
     {"training": "trainer, logs, resuming", "serving": "recommend, explain, export"},
     {"evaluation": "GAUC, metrics of each user", "checkpoint": "read, write and check files"},
     {"data": "files, event log, loaders", "registration": "register our models with RecBole"},

@@ -16,6 +16,7 @@ if importlib.util.find_spec("recbole") is None:
     )
 
 if TYPE_CHECKING:
+    from recbole_ext.comparison.compare import Comparison, compare
     from recbole_ext.config import Config, properties_file
     from recbole_ext.config.metrics import register_metric
     from recbole_ext.data import EventLogDataset, create_dataset, data_preparation
@@ -28,9 +29,9 @@ if TYPE_CHECKING:
     from recbole_ext.tuning.run_search import search
 
 __all__ = [
-    "BST", "MEANTIME", "MODELS", "Config", "EventLogDataset", "InputError", "LightSANs", "Recommender", "SearchError",
-    "create_dataset", "data_preparation", "get_trainer", "load_data_and_model", "properties_file", "register",
-    "register_metric", "run_recbole", "search",
+    "BST", "MEANTIME", "MODELS", "Comparison", "Config", "EventLogDataset", "InputError", "LightSANs", "Recommender",
+    "SearchError", "compare", "create_dataset", "data_preparation", "get_trainer", "load_data_and_model",
+    "properties_file", "register", "register_metric", "run_recbole", "search",
 ]  # fmt: skip
 
 _HOMES = {
@@ -38,7 +39,8 @@ _HOMES = {
     "properties_file": "config", "InputError": "errors", "SearchError": "errors",
     "EventLogDataset": "data", "create_dataset": "data", "data_preparation": "data", "get_trainer": "training.trainer",
     "load_data_and_model": "quick_start", "run_recbole": "quick_start", "search": "tuning.run_search",
-    "Recommender": "serving", "register": "registration",
+    "Recommender": "serving", "register": "registration", "Comparison": "comparison.compare",
+    "compare": "comparison.compare",
     "register_metric": "config.metrics",
 }  # fmt: skip
 

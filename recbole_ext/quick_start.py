@@ -1,12 +1,15 @@
 """`run_recbole` trains and tests a model; `load_data_and_model` restores it from a checkpoint."""
 
+import contextlib
 import os
 import shlex
+import shutil
 import sys
 from collections.abc import Sequence
 from logging import FileHandler, getLogger
 from typing import Any
 
+import pandas as pd
 import torch
 from recbole.data.transform import construct_transform
 from recbole.utils import get_environment, get_flops, init_seed, set_color
@@ -64,7 +67,8 @@ def run_recbole(
 
     Returns:
         RecBole's result: `best_valid_score`, `valid_score_bigger`, `best_valid_result`, `test_result`; and
-        `checkpoint` and `per_user`, the paths of these files or `None`, and `config`, the keys of the run.
+        `checkpoint` and `per_user`, the paths of these files or `None`, `test_data`, which describes the test data of
+        `per_user`, and `config`, the keys of the run.
 
     Raises:
         InputError: an argument, a key, a file or the data is wrong.
@@ -124,6 +128,7 @@ def run_recbole(
         "test_result": test_result,
         "checkpoint": trainer.saved_model_file if saved else None,
         "per_user": per_user_path if test_result is not None else None,
+        "test_data": users.attrs["test_data"] if users is not None else None,
         "config": config.to_dict(),
     }
     if queue is not None:
@@ -198,6 +203,33 @@ def load_data_and_model(
     compare_keys(checkpoint, config, contract.structural_keys(network), path)
     load_weights(network, checkpoint, path)
     return config, network.eval(), data, train_data, valid_data, test_data
+
+
+def evaluate_checkpoint(
+    path: str, model: type | None = None, config_dict: dict[str, Any] | None = None, per_user: bool = False
+) -> tuple[Config, dict[str, float] | None, pd.DataFrame | None]:
+    """Evaluate a checkpoint on its test data.
+
+    Args:
+        path, model, config_dict: as for `load_data_and_model`.
+        per_user: whether to return the metrics of each user.
+
+    Returns:
+        the configuration, the metrics (None without test data), and the metrics of each user or None.
+    """
+    config, network, _, train_data, _, test_data = load_data_and_model(path, None, model, config_dict)
+    trainer = get_trainer(config)(config, network)
+    trainer.eval_collector.data_collect(train_data)  # some metrics need counts of the training data
+    evaluation = {"load_best_model": False, "show_progress": config["show_progress"]}
+    if per_user:
+        metrics, users = trainer.evaluate_per_user(test_data, **evaluation)
+    else:
+        metrics, users = trainer.evaluate(test_data, **evaluation), None
+    trainer.tensorboard.close()  # RecBole's trainer starts a TensorBoard log, which would be empty
+    shutil.rmtree(trainer.tensorboard.log_dir, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        os.rmdir(os.path.dirname(trainer.tensorboard.log_dir))
+    return config, metrics, users
 
 
 def _start_log(config) -> None:

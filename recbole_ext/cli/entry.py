@@ -14,7 +14,7 @@ from recbole_ext.utils.signals import SigtermReceived, graceful_signals, pending
 from recbole_ext.utils.versions import __version__
 from recbole_ext.utils.wording import nearest
 
-COMMANDS = ("run", "tune", "recommend", "explain", "export")  # each a module of this package
+COMMANDS = ("run", "tune", "recommend", "explain", "export", "compare")  # each a module of this package
 
 
 def program() -> int:

@@ -62,28 +62,34 @@ class OptionParser(argparse.ArgumentParser):
             f"--{name}", metavar=metavar, nargs="?", const=True, type=_reader(validator), help=help, default=default
         )
 
-    def parse(self, argv: Sequence[str]) -> argparse.Namespace:
+    def parse(self, argv: Sequence[str], words: list[str] | None = None) -> argparse.Namespace:
         """The values of the options.
+
+        Args:
+            argv: the arguments.
+            words: a list that gets the arguments without an option; None if the command takes none.
 
         Raises:
             InputError: an option is unknown, repeated, missing or wrong.
         """
         known = [*self.validators, *self.without_value]
-        for name in parse_arguments(argv):  # before argparse, which misses the required option of a misspelt one
-            if name not in known:
+        for name in parse_arguments(argv, words=words):
+            if name not in known:  # before argparse, which misses the required option of a misspelt one
                 near = nearest(name, known)
                 hint = f"did you mean --{near}?" if near else f"its options are --{', --'.join(known)}."
                 raise InputError(f"{self.prog} has no option --{name}; {hint}")
-        return self.parse_with_keys(argv)[0]
+        return self.parse_with_keys(argv, None if words is None else [])[0]
 
-    def parse_with_keys(self, argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    def parse_with_keys(
+        self, argv: Sequence[str], words: list[str] | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
         """The values of the options, and the other arguments, which are configuration keys: `["--key=value", ...]`."""
-        words = []
-        for name, value in parse_arguments(argv).items():
+        options = []
+        for name, value in parse_arguments(argv, words=words).items():
             if value is True and name in self.validators:
                 value = ""  # refused by its reader
-            words.append(f"--{name}" if value is True else f"--{name}={value}")
-        return self.parse_known_args(words)
+            options.append(f"--{name}" if value is True else f"--{name}={value}")
+        return self.parse_known_args(options)
 
     def error(self, message: str) -> NoReturn:
         """Raise argparse's refusal, e.g. "argument --k: is '0'; it should be ...", as an `InputError`."""

@@ -21,6 +21,7 @@ parser = OptionParser(
     "       recbole-ext recommend --checkpoint=FILE [...]   rank items for users\n"
     "       recbole-ext explain --checkpoint=FILE [...]     why a user gets an item\n"
     "       recbole-ext export --checkpoint=FILE [...]      a program that torch alone serves\n"
+    "       recbole-ext compare RUN RUN [...]               differences between runs, with intervals\n"
     "       recbole-ext COMMAND --help                      the options of a command\n"
     "       recbole-ext --version",
     "Train a model, choose its best epoch on the validation data, and evaluate it on the test data.",

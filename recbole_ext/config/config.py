@@ -281,7 +281,8 @@ class Config(RecBoleConfig):
 
     def to_dict(self) -> dict[str, Any]:
         """The keys and values that repeat this run, as text, numbers, lists and dictionaries."""
-        return {key: to_builtin(value) for key, value in self.final_config_dict.items() if key not in DERIVED}
+        keys = {key: to_builtin(value) for key, value in self.final_config_dict.items() if key not in DERIVED}
+        return {**keys, "model": name_of(self.model_class)}
 
 
 class OfflineConfig(Config):

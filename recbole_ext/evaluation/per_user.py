@@ -1,5 +1,6 @@
 """Metrics of each user, for paired tests and groups of users, and GAUC of labels, a weighted mean of the users' AUC."""
 
+import hashlib
 import io
 from typing import Any
 
@@ -38,7 +39,10 @@ def check_users(config: Any) -> None:
 
 
 def write_per_user(frame: pd.DataFrame, path: str) -> None:
-    """Write the table of `per_user_table` atomically, in the format given by the suffix of the path."""
+    """Write a table of metrics atomically, in the format given by the suffix of the path.
+
+    Parquet files also store the attributes of the table, as pandas does: the keys of the run and its test data.
+    """
     if path.lower().endswith(".csv"):
         content = frame.to_csv(index=False, lineterminator="\n").encode()
     else:
@@ -75,6 +79,29 @@ def per_user_table(metrics: dict[str, Any], collected: Any, user_field: str, tok
         for metric in metrics.values():
             columns |= _of_rankings(metric, collected, len(users))
     return pd.DataFrame({user_field: np.asarray(tokens, dtype=object)[ids], **columns})
+
+
+def describe_test_data(dataset: Any, labeled: bool) -> dict[str, Any]:
+    """What two runs must have in common if their metrics are compared user by user.
+
+    Args:
+        dataset: the test data.
+        labeled: whether labels are measured; they are then part of the targets.
+
+    Returns:
+        numbers of `users`, `targets` and `items`, and `digest`: SHA-256 of the pairs of user and item token (and the
+        label) of all targets, which does not depend on their order.
+    """
+    events, names = dataset.inter_feat, [dataset.uid_field, dataset.iid_field]
+    names = [name for name in names if name]  # data with labels may have no items
+    tokens = [np.asarray(dataset.field2id_token[name], dtype=str)[events[name].numpy()] for name in names]
+    if labeled:
+        tokens.append(events[dataset.label_field].numpy().astype(str))
+    lines = sorted("\t".join(target) for target in zip(*tokens, strict=True))
+    return {
+        "users": len(np.unique(tokens[0])), "targets": len(lines), "items": int(dataset.item_num) - 1,
+        "digest": hashlib.sha256("\n".join(lines).encode()).hexdigest(),
+    }  # fmt: skip
 
 
 def _of_rankings(metric: Any, collected: Any, row_count: int) -> dict[str, np.ndarray]:

@@ -21,7 +21,7 @@ from recbole_ext.config.negative_sampling import check_label_column, check_train
 from recbole_ext.errors import InputError
 from recbole_ext.evaluation.evaluator import LabelCollector, LabelEvaluator
 from recbole_ext.evaluation.exclude_history import SeenItemFilter
-from recbole_ext.evaluation.per_user import check_users, per_user_table
+from recbole_ext.evaluation.per_user import check_users, describe_test_data, per_user_table
 from recbole_ext.training.checkpointing import ResumableCheckpoints
 from recbole_ext.training.logs import TensorBoardLog, tensorboard_errors, tensorboard_in_log_dir
 from recbole_ext.training.weight_average import WeightAverage
@@ -151,7 +151,8 @@ class CheckedTrainer:
         """`evaluate`, with the metrics of each user.
 
         Returns:
-            the metrics, as `evaluate`, and the DataFrame of `per_user_table`; None and None without data.
+            the metrics, as `evaluate`, and the DataFrame of `per_user_table`; None and None without data. The
+            DataFrame's `attrs` hold the keys of the run, `config`, and its `test_data` (see `describe_test_data`).
         """
         check_users(self.config)
         self.eval_collector.keeps_rows = self.evaluator.keeps_collected = True
@@ -161,7 +162,10 @@ class CheckedTrainer:
                 return None, None
             dataset, collected = eval_data._dataset, self.evaluator.collected
             tokens = dataset.field2id_token[dataset.uid_field]
-            return result, per_user_table(self.evaluator.metric_class, collected, dataset.uid_field, tokens)
+            users = per_user_table(self.evaluator.metric_class, collected, dataset.uid_field, tokens)
+            test_data = describe_test_data(dataset, self.config["eval_args"]["mode"]["test"] == "labeled")
+            users.attrs = {"config": self.config.to_dict(), "test_data": test_data}
+            return result, users
         finally:
             self.eval_collector.keeps_rows = self.evaluator.keeps_collected = False
             self.evaluator.collected = None

@@ -1,17 +1,13 @@
 """The output files of a search (best.yaml, trials.csv, report.html) and the test of the best trial."""
 
-import contextlib
 import csv
 import io
-import os
 import shlex
-import shutil
 from collections import Counter, defaultdict
 from typing import Any
 
 from recbole_ext.errors import InputError, SearchError
-from recbole_ext.quick_start import load_data_and_model
-from recbole_ext.training.trainer import get_trainer
+from recbole_ext.quick_start import evaluate_checkpoint
 from recbole_ext.tuning import figures
 from recbole_ext.tuning.journal import Journal, Record, ranked
 from recbole_ext.tuning.plan import Plan
@@ -47,7 +43,8 @@ def finish(plan: Plan, journal: Journal) -> dict[str, Any]:
     journal.write_yaml(BEST, keys, comment)
     checkpoint = journal.checkpoint(best["trial"])
     try:
-        config, test_result = _test(plan, checkpoint)
+        model_class = None if isinstance(plan.model, str) else plan.model
+        config, test_result, _ = evaluate_checkpoint(checkpoint, model_class, {"use_gpu": plan.config["use_gpu"]})
     except InputError as error:
         write_report(plan, journal, records, None)
         command = f"train it again with --config_files={shlex.quote(journal.path(BEST))}"
@@ -59,22 +56,6 @@ def finish(plan: Plan, journal: Journal) -> dict[str, Any]:
         "config": config.to_dict(), "trial": best["trial"], "keys": best["keys"], "trials": records,
         "folder": journal.folder,
     }  # fmt: skip
-
-
-def _test(plan: Plan, checkpoint: str) -> tuple[Any, dict[str, float]]:
-    """Evaluate a checkpoint on the test data. Returns its configuration and the metrics."""
-    model_class = None if isinstance(plan.model, str) else plan.model
-    config, model, _, train_data, _, test_data = load_data_and_model(
-        checkpoint, None, model_class, {"use_gpu": plan.config["use_gpu"]}
-    )
-    trainer = get_trainer(config)(config, model)
-    trainer.eval_collector.data_collect(train_data)  # some metrics need counts of the training data
-    metrics = trainer.evaluate(test_data, load_best_model=False, show_progress=config["show_progress"])
-    trainer.tensorboard.close()  # RecBole's trainer starts a TensorBoard log, which would be empty
-    shutil.rmtree(trainer.tensorboard.log_dir, ignore_errors=True)
-    with contextlib.suppress(OSError):
-        os.rmdir(os.path.dirname(trainer.tensorboard.log_dir))
-    return config, metrics
 
 
 def no_result(records: list[Record], time_budget: float | None) -> str:

@@ -168,13 +168,14 @@ def to_builtin(value: Any) -> Any:
     return str(value)
 
 
-def parse_arguments(argv: Sequence[str], strict: bool = True) -> dict[str, Any]:
+def parse_arguments(argv: Sequence[str], strict: bool = True, words: list[str] | None = None) -> dict[str, Any]:
     """Split the arguments `--key=value` and `--key value` into keys and the texts of their values.
 
     Args:
         argv: arguments without the program's name. `--key` without a value stands for True.
         strict: refuse all other arguments; otherwise they are skipped, as a library must that reads the arguments of
             its host program.
+        words: a list that gets the other arguments, for a command that takes some; None means it takes none.
 
     Raises:
         InputError: an argument has another form (when strict), or a key has two different values.
@@ -186,7 +187,9 @@ def parse_arguments(argv: Sequence[str], strict: bool = True) -> dict[str, Any]:
     while rest:
         word = str(rest.pop(0))
         if not word.startswith("--") or word.partition("=")[0] == "--":
-            if strict:
+            if words is not None and not word.startswith("-"):
+                words.append(word)
+            elif strict:
                 raise InputError(f"argument '{word}' is not understood; write --key=value.")
             continue
         key, equals, text = word[2:].partition("=")

@@ -18,6 +18,7 @@ CASES = [
     (["recommend", "--checkpoint=a.csv", "--all_users", "--out=a.csv"], "would overwrite the file of --checkpoint"),
     ([*EXPLAIN, "--out=in.csv"], "--out is 'in.csv', which would overwrite the file of --histories"),
     (["explain", "--checkpoint=a.json", "--histories=in.csv", "--user=u", "--json=a.json"], "--checkpoint"),
+    (["compare", "a.json", "b.json", "--json=a.json"], "would overwrite the file of run a.json"),
     (["export", "--checkpoint=a.pt2", "--out=a.pt2"], "--out is 'a.pt2', which would overwrite the file of --check"),
     (["--model=Pop", "--config_files=keys.yaml", "--json=keys.yaml"], "of --config_files (keys.yaml)"),
     (["--resume=a.pth", "--json=a.pth"], "--json is 'a.pth', which would overwrite the file of --resume"),

@@ -1,7 +1,6 @@
 """Metrics of each user, and metrics of one's own."""
 
 import importlib.util
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -241,15 +240,6 @@ def test_registering_a_class_again_replaces_it(make_config):
     for smaller in (True, False):
         register_metric(type("Again", (TopkMetric,), {"smaller": smaller, "calculate_metric": lambda *_: {}}))
         assert make_config(metrics=["Again"], valid_metric="Again@5")["valid_metric_bigger"] is not smaller
-
-
-def test_the_paired_test_of_the_documentation_runs(run, capsys):
-    pages = Path(recbole_ext.__file__).parents[1] / "docs" / "evaluation.md"
-    (code,) = re.findall(r"```python\n(import pandas.*?)```", pages.read_text(encoding="utf-8"), flags=re.DOTALL)
-    for name, seed in (("meantime", 1), ("sasrec", 2)):
-        run(file=f"{name}.csv", seed=seed, topk=[10], valid_metric="NDCG@10", metrics=["NDCG"])
-    exec(code, {})
-    assert "pvalue" in capsys.readouterr().out
 
 
 def test_no_test_data_leaves_the_file_alone_and_says_so(run, caplog):

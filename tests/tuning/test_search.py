@@ -42,7 +42,7 @@ def toy(write_events, random_events):
 
 def test_search_returns_the_best_trial_writes_files_and_tests_once(cluster, toy, monkeypatch):
     tested = []
-    monkeypatch.setattr("recbole_ext.tuning.results._test", recorded_test(tested))
+    monkeypatch.setattr("recbole_ext.tuning.results.evaluate_checkpoint", recorded_test(tested))
     space = {"learning_rate": {"loguniform": [1e-4, 3e-2]}, "hidden_dropout_prob": {"choice": [0.1, 0.3]}}
     result = search("MEANTIME", "toy", None, toy, space, num_samples=5, grace_period=1, argv=[])
     folder = Path(result["folder"])
@@ -69,9 +69,9 @@ def test_search_returns_the_best_trial_writes_files_and_tests_once(cluster, toy,
 
 
 def recorded_test(calls):
-    from recbole_ext.tuning.results import _test
+    from recbole_ext.quick_start import evaluate_checkpoint
 
-    return lambda plan, checkpoint: calls.append(checkpoint) or _test(plan, checkpoint)
+    return lambda checkpoint, *rest: calls.append(checkpoint) or evaluate_checkpoint(checkpoint, *rest)
 
 
 def test_search_records_failed_trials_and_fails_if_all_fail(cluster, toy, capsys):

@@ -253,7 +253,7 @@ def parse(data: bytes, separator: bytes, quotes: int, header: list[str], dtypes:
     return frame[list(index.values())].set_axis(list(index), axis=1)
 
 
-def read_csv(path: str, encoding: str, columns: Iterable[str], remedy: str) -> TextTable:
+def read_csv(path: str, encoding: str, columns: Iterable[str] | None, remedy: str) -> TextTable:
     """Read some columns of a CSV file as text.
 
     The first line names the columns. The file may have a byte order mark, any line ends, blank lines, and quotes around
@@ -262,7 +262,7 @@ def read_csv(path: str, encoding: str, columns: Iterable[str], remedy: str) -> T
     Args:
         path: the file.
         encoding: of the file.
-        columns: to read; columns that the file does not have are ignored.
+        columns: to read; columns that the file does not have are ignored. None means all.
         remedy: what to do about a file in another encoding, for the message.
 
     Raises:
@@ -277,6 +277,6 @@ def read_csv(path: str, encoding: str, columns: Iterable[str], remedy: str) -> T
     header = next(csv.reader([first]))
     quotes = quoting(path, data, b",", len(header), strict=True)
     refuse_repeated(header, f"{path} line 1")
-    loaded = [name for name in header if name and name in set(columns)]
+    loaded = [name for name in header if name and (columns is None or name in set(columns))]
     frame = parse(data, b",", quotes, header, dict.fromkeys(loaded, object))
     return TextTable(path, frame, tuple(name for name in header if name not in loaded), encoding)
