@@ -10,7 +10,7 @@ from recbole_ext.cli.options import OptionParser
 from recbole_ext.cli.run import json_file
 from recbole_ext.errors import InputError
 from recbole_ext.utils.atomic_write import write_whole
-from recbole_ext.utils.paths import check_outputs, writable_file
+from recbole_ext.utils.paths import check_outputs, check_suffix, writable_file
 from recbole_ext.utils.validators import Int, ListOf, Number, Str
 
 if TYPE_CHECKING:
@@ -45,7 +45,10 @@ def main(argv: Sequence[str]) -> None:
         raise InputError("compare needs runs; name two or more files, e.g. recbole-ext compare first.json second.json.")
     inputs = {f"run {word}": word.partition("=")[2] or word for word in words}
     check_outputs({"--html": options.html, "--json": options.json}, inputs)
-    json_path, html_path = json_file(options.json), _html_file(options.html)
+    json_path = json_file(options.json)
+    if options.html is not None:
+        check_suffix(options.html, (".html",), "--html")
+    html_path = None if options.html is None else writable_file(options.html, "--html")
 
     from recbole_ext.comparison.compare import compare
 
@@ -61,14 +64,6 @@ def main(argv: Sequence[str]) -> None:
             file.write(text.encode() + b"\n")
     if html_path is not None:
         comparison.write_html(html_path)
-
-
-def _html_file(path: str | None) -> str | None:
-    if path is None:
-        return None
-    if os.path.isdir(path) or os.path.splitext(path)[1].lower() != ".html":
-        raise InputError(f"--html is {path!r}; it should be the name of a file that ends in .html.")
-    return writable_file(path, "--html")
 
 
 def rows(words: Sequence[str]) -> list[str] | dict[str, list[str]]:

@@ -1,6 +1,5 @@
 """Reads finished runs: the JSON of a run, its metrics of each user, or its checkpoint."""
 
-import importlib.util
 import json
 import os
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from recbole_ext.data.files.table import Table, read_csv
 from recbole_ext.errors import InputError
 from recbole_ext.evaluation.per_user import SUFFIXES
 from recbole_ext.quick_start import evaluate_checkpoint
+from recbole_ext.utils.paths import check_suffix
 from recbole_ext.utils.wording import listed
 
 SOURCES = (".json", *SUFFIXES, ".pth")
@@ -58,13 +58,11 @@ def read_run(path: str) -> Run:
     """
     if not os.path.isfile(path):
         raise InputError(f"there is no run {path}; name a file.")
-    suffix = os.path.splitext(path)[1].lower()
+    suffix = check_suffix(path, SOURCES, "a run")
     if suffix == ".json":
         return _read_result(path)
     if suffix == ".pth":
         return _evaluated(path, path)
-    if suffix not in SUFFIXES:
-        raise InputError(f"run {path} should be a file that ends in {', '.join(SOURCES)}.")
     table = read_table(path)
     return _run(path, table, table.frame.attrs.get("config"), table.frame.attrs.get("test_data"))
 
@@ -129,10 +127,8 @@ def read_table(path: str) -> Table:
     """
     if not os.path.isfile(path):
         raise InputError(f"there are no metrics of each user in {path}; it does not exist.")
-    if path.lower().endswith(".csv"):
+    if check_suffix(path, SUFFIXES, "the file of metrics of each user") == ".csv":
         return read_csv(path, "utf-8", None, "save it as utf-8")
-    if importlib.util.find_spec("pyarrow") is None:
-        raise InputError(f"run {path} needs the package pyarrow: pip install pyarrow.")
     import pyarrow
 
     try:

@@ -205,7 +205,7 @@ def test_a_wrong_file_of_metrics_is_one_sentence_and_status_2(write, text, sente
         (["a.json"], "there is one row to compare, 'SASRec'"),
         (["a.json", "nowhere.json"], "there is no run nowhere.json"),
         (["a.json", "no*.json"], "or a pattern such as 'runs/*.json'"),
-        (["a.json", "text.txt"], "text.txt should be a file that ends in .json, .csv, .parquet, .pth"),
+        (["a.json", "text.txt"], "'text.txt'; it should be the name of a file that ends in .json or .csv"),
         (["a.json", "text.json"], "text.json cannot be read as JSON"),
         (["a.json", "list.json"], "list.json is not the result of a run with test data"),
         (["a.json", "lost.json"], "there are no metrics of each user in lost.csv"),
