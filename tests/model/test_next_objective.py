@@ -5,10 +5,17 @@ import pytest
 import torch
 
 from recbole_ext import InputError, Recommender, run_recbole
+from recbole_ext.model.meantime import attention
 from tests.model.test_meantime_oracle import MIXTURES, NAMES, tolerance
 from tests.oracles.bare import DAY, bare_meantime, plain_like, randomise, sequences
 
 ITEMS, LENGTHS = 40, [11, 2, 3, 7, 13, 5]  # of windows: events and the target
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch):
+    """The queries of a window in several chunks, as in long windows."""
+    monkeypatch.setattr(attention, "CAUSAL_CHUNK", 4)
 
 
 def both(absolute, relative, query_time, architecture="bert4rec"):
@@ -71,6 +78,23 @@ def test_scores_are_those_of_the_oracle(absolute, relative, query_time, architec
         queries = query_times(time[row, :count], query_time)
         state = plain.encode_next(items[row, : count - 1], time[row, : count - 1], queries)[-1]
         assert (scores[row] - plain.scores(state)).abs().max() < tolerance(relative)
+
+
+def test_chunks_of_queries_give_the_states_and_weights_of_a_whole_window(monkeypatch):
+    model, _ = both(["position", "day", "constant"], ["sin", "exp", "log"], "target")
+    items, time, length = sequences([13, 9], ITEMS, 100 * DAY, 1)
+    found = []
+    for size in (4, 100):
+        monkeypatch.setattr(attention, "CAUSAL_CHUNK", size)
+        weights: list[torch.Tensor] = []
+        states = model.encode(items, time, length, weights=weights, query_time=time + 60)
+        found.append((states, weights))
+    (chunked, parts), (whole, heads) = found
+    assert (len(parts), len(heads)) == (4 * 6, 6)
+    assert [part.shape[1:] for part in parts[::6]] == [(4, 4), (4, 8), (4, 12), (1, 13)]
+    assert torch.allclose(chunked, whole, atol=1e-12)
+    for head, part in zip(heads, parts[-6:], strict=True):
+        assert torch.allclose(part[:, -1], head[:, -1], atol=1e-12)
 
 
 def test_only_the_request_tells_the_time_of_the_target():

@@ -1,9 +1,11 @@
 """MEANTIME's attention: each head has its own temporal kernel (paper, section 3.3).
 
-B batch, R query positions, T positions, H hidden size, n heads, d = H/n.
+B batch, R query positions, K key positions, T positions, H hidden size, n heads, d = H/n.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,17 +14,20 @@ from torch import Tensor, nn
 from recbole_ext.model.layers import Dropout, FeedForward, gather_positions
 from recbole_ext.model.meantime.kernels import GapTable, SinPhases
 
+CAUSAL_CHUNK = 64  # queries that share their keys on CPUs: with few, less is computed for later events
+
 
 @dataclass
 class TemporalContext:
-    """The temporal kernels' inputs for one batch, shared by all layers.
+    """The temporal kernels' inputs for pairs of R query positions and K key positions, shared by all layers.
 
     Attributes:
-        keys: embeddings of each absolute kernel at all positions, each [B, T, H] or [1, 1, H].
+        keys: embeddings of each absolute kernel at the key positions, each [B, K, H] or [1, 1, H].
         queries: the same at the query positions, each [B, R, H] or [1, 1, H].
         sin: sines and cosines for (queries, keys), or `None` without a sin kernel.
         gaps: cells and weights of `GapTable.locate`, or `None` without a tabulated kernel.
-        mask: which positions a query may attend to, bool [B, 1 or R, T].
+        mask: 0 where a query may attend to a key, else minus infinity, [B, 1, K], [B, R, K] or [1, R, K].
+        query_count, key_count: R and K.
     """
 
     keys: list[Tensor]
@@ -30,17 +35,75 @@ class TemporalContext:
     sin: Any
     gaps: Any
     mask: Tensor
+    query_count: int
+    key_count: int
 
-    def at(self, positions: Tensor) -> "TemporalContext":
-        """The same with other query positions, [B, R], of a context whose queries are all positions."""
-        sin, gaps = self.sin, self.gaps
-        if sin is not None:
-            sin = (tuple(gather_positions(wave, positions) for wave in sin[0]), sin[1])
-        if gaps is not None:
-            cell, weights = gaps
-            gaps = (gather_positions(cell, positions), torch.stack([gather_positions(w, positions) for w in weights]))
-        queries = [gather_positions(table, positions) for table in self.queries]
-        return TemporalContext(self.keys, queries, sin, gaps, gather_positions(self.mask, positions))
+
+@dataclass
+class TemporalPositions:
+    """The temporal kernels' inputs for each position of a batch; `contexts` makes those for pairs.
+
+    Attributes:
+        keys, queries: embeddings of each absolute kernel, each [B, T, H] or [1, 1, H].
+        key_time, query_time: in units of tau, float64 [B, T].
+        key_waves, query_waves: sines and cosines, or `None` without a sin kernel.
+        table: or `None` without a tabulated kernel.
+        length: positions in use, [B].
+        causal: whether a query attends to no later position.
+        dtype: of the states.
+    """
+
+    keys: list[Tensor]
+    queries: list[Tensor]
+    key_time: Tensor
+    query_time: Tensor
+    key_waves: Any
+    query_waves: Any
+    table: GapTable | None
+    length: Tensor
+    causal: bool
+    dtype: torch.dtype
+
+    def contexts(self, positions: Tensor | None = None) -> list[TemporalContext]:
+        """Contexts that have all query positions between them, in order, or one with the positions [B, R]."""
+        width = self.key_time.shape[1]
+        slot = torch.arange(width, device=self.length.device)
+        if positions is not None:
+            query_slot = positions.unsqueeze(2)
+            return [self._context(lambda x: gather_positions(x, positions), positions.shape[1], slot, query_slot)]
+        in_chunks = self.causal and slot.device.type == "cpu" and not torch.compiler.is_compiling()
+        size = CAUSAL_CHUNK if in_chunks else max(width, 1)
+        contexts = []
+        for begin in range(0, width, size) if in_chunks else [0]:
+            rows = slice(begin, min(begin + size, width) if in_chunks else width)
+            keys = slot[: rows.stop] if self.causal else slot
+            contexts.append(
+                self._context(partial(_rows, rows=rows), rows.stop - rows.start, keys, slot[rows].unsqueeze(1))
+            )
+        return contexts
+
+    def _context(
+        self, select: Callable[[Tensor], Tensor], query_count: int, key_slot: Tensor, query_slot: Tensor
+    ) -> TemporalContext:
+        """The context of the queries that `select` takes out of [B, T, ...], and of the first keys."""
+        count = key_slot.shape[0]
+        keys = [_rows(table, slice(0, count)) for table in self.keys]
+        sin = gaps = None
+        if self.key_waves is not None:
+            sin = (tuple(map(select, self.query_waves)), tuple(wave[:, :count] for wave in self.key_waves))
+        if self.table is not None:
+            gaps = self.table.locate(select(self.query_time), self.key_time[:, :count], self.dtype)
+        is_seen = key_slot <= query_slot if self.causal else (key_slot < self.length.unsqueeze(1)).unsqueeze(1)
+        mask = torch.zeros(is_seen.shape, dtype=self.dtype, device=is_seen.device).masked_fill_(~is_seen, -torch.inf)
+        queries = [select(table) for table in self.queries]
+        return TemporalContext(
+            keys, queries, sin, gaps, mask if mask.dim() > 2 else mask.unsqueeze(0), query_count, count
+        )
+
+
+def _rows(x: Tensor, rows: slice) -> Tensor:
+    """Some positions of x [B, T, ...]; an x that is the same at all positions stays as it is."""
+    return x if x.shape[1] == 1 else x[:, rows]
 
 
 class MixedAttention(nn.Module):
@@ -85,25 +148,29 @@ class MixedAttention(nn.Module):
         self.table: list[Any] = [table]  # shared by the layers: in a list, so that it is no submodule of each
 
     def forward(
-        self, queries: Tensor, x: Tensor, temporal: TemporalContext, weights: list[Tensor] | None = None
+        self, queries: Tensor, x: Tensor, temporal: Sequence[TemporalContext], weights: list[Tensor] | None = None
     ) -> Tensor:
         """Attend from states of the query positions [B, R, H] to states x [B, T, H]; returns [B, R, H].
 
         Args:
-            weights: a list that receives the attention [B, R, T] of each head.
+            temporal: contexts that have the query positions between them, in order.
+            weights: a list that receives the attention of each head [B, query_count, key_count], for each context.
         """
         query = self._heads(self.query(queries) * self.d**-0.5)
         key, value = self._heads(self.key(x)), self._heads(self.value(x))
-        is_hidden = ~temporal.mask
-        mixed = []
-        for head in range(self.heads):
-            logits = self._logits(head, query[head], key[head], temporal)
-            logits = logits.masked_fill_(is_hidden, torch.finfo(logits.dtype).min)
-            attention = logits.softmax(-1).to(value[head].dtype)
-            if weights is not None:
-                weights.append(attention)
-            mixed.append(self.dropout(attention) @ value[head])
-        return self.output(torch.cat(mixed, dim=-1))
+        chunks, begin = [], 0
+        for context in temporal:
+            rows, keys = slice(begin, begin + context.query_count), slice(0, context.key_count)
+            mixed = []
+            for head in range(self.heads):
+                logits = self._logits(head, query[head][:, rows], key[head][:, keys], context)
+                attention = logits.add_(context.mask).softmax(-1).to(value[head].dtype)
+                if weights is not None:
+                    weights.append(attention)
+                mixed.append(self.dropout(attention) @ value[head][:, keys])
+            chunks.append(torch.cat(mixed, dim=-1))
+            begin = rows.stop
+        return self.output(chunks[0] if len(chunks) == 1 else torch.cat(chunks, dim=1))
 
     def _heads(self, x: Tensor) -> tuple[Tensor, ...]:
         return x.split(self.d, dim=-1)
@@ -151,7 +218,11 @@ class MixedBlock(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(
-        self, x: Tensor, temporal: TemporalContext, positions: Tensor | None = None, weights: list | None = None
+        self,
+        x: Tensor,
+        temporal: Sequence[TemporalContext],
+        positions: Tensor | None = None,
+        weights: list | None = None,
     ) -> Tensor:
         """x [B, T, H] -> [B, T, H], or [B, R, H] at `positions` [B, R]; `weights` is that of `MixedAttention`."""
         normed = self.attention_norm(x)
@@ -172,7 +243,11 @@ class SASRecBlock(MixedBlock):
     activation = "relu"
 
     def forward(
-        self, x: Tensor, temporal: TemporalContext, positions: Tensor | None = None, weights: list | None = None
+        self,
+        x: Tensor,
+        temporal: Sequence[TemporalContext],
+        positions: Tensor | None = None,
+        weights: list | None = None,
     ) -> Tensor:
         """x [B, T, H] -> [B, T, H], or [B, R, H] at `positions` [B, R]; `weights` is that of `MixedAttention`."""
         queries = self.attention_norm(x if positions is None else gather_positions(x, positions))

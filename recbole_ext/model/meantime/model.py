@@ -42,7 +42,7 @@ from recbole_ext.model.layers import (
     recorded_inputs,
 )
 from recbole_ext.model.losses import cross_entropy_over_items, item_loss
-from recbole_ext.model.meantime.attention import MixedBlock, SASRecBlock, TemporalContext
+from recbole_ext.model.meantime.attention import MixedBlock, SASRecBlock, TemporalPositions
 from recbole_ext.model.meantime.kernels import DAY, TABULATED, GapTable, SinPhases, day_range
 from recbole_ext.model.meantime.options import VALIDATORS, MeantimeOptions
 
@@ -139,7 +139,7 @@ class MEANTIME(SequentialRecommender):
             time: seconds, float64 [B, T].
             length: positions in use, [B].
             positions: those to return, [B, R]; the last block is computed for these alone. `None` returns all.
-            weights: a list that receives the attention of the first block, [B, R or T, T] for each head.
+            weights: a list that receives the attention of the first block, as from `MixedAttention`.
             query_time: of `objective: next`, when the event after each position is expected, seconds [B, T].
 
         Returns:
@@ -147,35 +147,33 @@ class MEANTIME(SequentialRecommender):
         """
         x = self.item_embedding(items)
         x = self.dropout(x * x.shape[-1] ** 0.5 if self.is_sasrec else x)
-        temporal = self._temporal_context(time, length, x.dtype, query_time)
-        at_positions = temporal if positions is None else temporal.at(positions)
+        temporal = self._temporal_positions(time, length, x.dtype, query_time)
+        contexts = [] if positions is not None and len(self.blocks) == 1 else temporal.contexts()
         *blocks, last_block = self.blocks
         for block in blocks:
-            x = block(x, temporal, None, weights)
+            x = block(x, contexts, None, weights)
             weights = None
-        return last_block(x, at_positions, positions, weights)
+        return last_block(x, contexts if positions is None else temporal.contexts(positions), positions, weights)
 
-    def _temporal_context(
+    def _temporal_positions(
         self, time: Tensor, length: Tensor, dtype: torch.dtype, query_time: Tensor | None
-    ) -> TemporalContext:
-        slot = torch.arange(time.shape[1], device=time.device)
-        mask = (slot < length.unsqueeze(1)).unsqueeze(1)  # [B, 1, T]
+    ) -> TemporalPositions:
         # positions count from the end: that of the request or target is always N - 1
+        slot = torch.arange(time.shape[1], device=time.device)
         position = slot + (self.max_seq_length - length.unsqueeze(1)) - int(self.causal)
         keys = [self.dropout(self._absolute(name, position, time)) for name in self.absolute]
         # kernels depend on differences only: times in units of tau, relative to each row's last query
         newest = (time if query_time is None else query_time).gather(1, length.unsqueeze(1) - 1)
-        key_gap = (time.to(torch.float64) - newest) / self.tau
-        key_waves = None if self.sin is None else self.sin(key_gap, dtype)
-        queries, query_gap, query_waves = keys, key_gap, key_waves
+        key_time = (time.to(torch.float64) - newest) / self.tau
+        key_waves = None if self.sin is None else self.sin(key_time, dtype)
+        queries, request_time, query_waves = keys, key_time, key_waves
         if query_time is not None:
-            mask = mask & (slot <= slot.unsqueeze(1))  # [B, T, T]
             queries = [self.dropout(self._absolute(name, position + 1, query_time)) for name in self.absolute]
-            query_gap = (query_time.to(torch.float64) - newest) / self.tau
-            query_waves = None if self.sin is None else self.sin(query_gap, dtype)
-        sin = None if self.sin is None else (query_waves, key_waves)
-        gaps = None if self.table is None else self.table.locate(query_gap, key_gap, dtype)
-        return TemporalContext(keys, queries, sin, gaps, mask)
+            request_time = (query_time.to(torch.float64) - newest) / self.tau
+            query_waves = None if self.sin is None else self.sin(request_time, dtype)
+        return TemporalPositions(
+            keys, queries, key_time, request_time, key_waves, query_waves, self.table, length, self.causal, dtype
+        )
 
     def _absolute(self, name: str, position: Tensor, time: Tensor) -> Tensor:
         """Embeddings of an absolute kernel: [B, T, H], or [1, 1, H] where all positions have the same."""
@@ -330,10 +328,11 @@ class MEANTIME(SequentialRecommender):
         with recorded_inputs(block.attention for block in self.blocks) as calls:
             self.prepare(interaction)
         for layer, (attention, inputs) in enumerate(calls, 1):
-            weights: list[Tensor] = []  # [1, R, T + 1 or T] of each head; the last row is the query's
+            weights: list[Tensor] = []
             attention(*inputs[:3], weights)
             names = [*self.absolute, *self.relative]
-            heads += [Head(layer, name, rows[0, -1]) for name, rows in zip(names, weights, strict=True)]
+            last = weights[-len(names) :]  # of the last queries, whose last row is that of the request
+            heads += [Head(layer, name, rows[0, -1]) for name, rows in zip(names, last, strict=True)]
         return AttentionWeights("" if self.causal else "request", heads)
 
     def item_table(self) -> tuple[Tensor, Tensor]:
