@@ -1,11 +1,13 @@
 """`objective: next`: against a plain formulation, one prefix at a time; what it may know; training and use."""
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
 
 from recbole_ext import InputError, Recommender, run_recbole
 from recbole_ext.model.meantime import attention
+from tests.golden import next_objective
 from tests.model.test_meantime_oracle import MIXTURES, NAMES, tolerance
 from tests.oracles.bare import DAY, bare_meantime, plain_like, randomise, sequences
 
@@ -78,6 +80,21 @@ def test_scores_are_those_of_the_oracle(absolute, relative, query_time, architec
         queries = query_times(time[row, :count], query_time)
         state = plain.encode_next(items[row, : count - 1], time[row, : count - 1], queries)[-1]
         assert (scores[row] - plain.scores(state)).abs().max() < tolerance(relative)
+
+
+@pytest.mark.parametrize("name", next_objective.KEYS)
+def test_scores_loss_and_gradients_are_those_of_the_reference_file(name):
+    with np.load(next_objective.FOLDER / f"{name}.npz") as file:
+        reference = {key: torch.from_numpy(file[key]) for key in file.files if key != "config"}
+    model = next_objective.model_of(name)
+    model.load_state_dict({key.partition("/")[2]: v for key, v in reference.items() if key.startswith("param/")})
+    batch = requests(*(reference[f"in/{column}"] for column in ("items", "time", "length")))
+    assert (model.full_sort_predict(batch) - reference["out/scores"]).abs().max() < 1e-5  # sin of long gaps
+    loss = model.calculate_loss(batch)
+    assert loss.item() == pytest.approx(reference["out/loss"].item(), abs=1e-5)
+    loss.backward()
+    for key, weights in model.named_parameters():
+        assert (weights.grad - reference[f"grad/{key}"]).abs().max() < 1e-5, key
 
 
 def test_chunks_of_queries_give_the_states_and_weights_of_a_whole_window(monkeypatch):
