@@ -24,7 +24,8 @@ def test_the_defaults_of_a_model_are_accepted_and_used(name):
 def test_a_setting_is_accepted_and_used(name):
     keys = read_yaml(str(properties_dir() / "setting" / f"{name}.yaml"))
     labels = {"threshold": {"rating": 4}} if "clicks" in name else {}
-    config = Config("BST", "ml-100k", [properties_file(name, "setting")], labels, argv=[])
+    model = name.partition("-")[0] if name.partition("-")[0] in MODELS else "BST"
+    config = Config(model, "ml-100k", [properties_file(name, "setting")], labels, argv=[])
     split = keys.pop("eval_args", {}).get("split")
     assert split is None or config["eval_args"]["split"] == split
     for key, value in keys.items():
