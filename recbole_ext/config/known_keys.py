@@ -80,6 +80,7 @@ NOTES = {"relative_kernels": " (one head for each kernel)"}
 REASONS = {
     **dict.fromkeys(("local_rank", "ip", "port", "offset"), "a run has one process"),
     **dict.fromkeys((*OF_HISTORIES, "exclude_history"), "only sequential models on the event log read it"),
+    "tie_break": "its data set class in RecBole sorts the events",
     "preload_weight": "it reads no pretrained vectors (MEANTIME, LightSANs and BST read item vectors)",
 }
 
@@ -108,6 +109,8 @@ def known_keys(model_class: Any, defaults: Iterable[str] = (), transform: str | 
         keys.add("exclude_history")
         if _recbole_class("data.dataset", model_class, "Dataset") is None:  # its data set is an event log
             keys |= OF_HISTORIES
+        else:
+            keys.discard("tie_break")
     return keys - DERIVED
 
 

@@ -92,7 +92,8 @@ VALIDATORS: dict[str, Validator] = {
     "metric_decimal_place": Int("[0, 15]"), "eval_memory_mb": OrNone(Number("(0, 1e12]")),
     # files and columns
     "min_history": OrNone(Int("[0, inf)")), "time_unit": OneOf("s", "ms", "us", "ns", "D"),
-    "history": OneOf("all", "positive"), "exclude_history": boolean, "ema_decay": Number("[0, 1)"),
+    "tie_break": OneOf("file", "item"), "history": OneOf("all", "positive"), "exclude_history": boolean,
+    "ema_decay": Number("[0, 1)"),
     "field_separator": string, "seq_separator": string, "USER_ID_FIELD": optional_string,
     "ITEM_ID_FIELD": optional_string, "RATING_FIELD": optional_string, "TIME_FIELD": optional_string,
     "LABEL_FIELD": string, "NEG_PREFIX": string,

@@ -1,6 +1,7 @@
 """The data set of sequential models: one sorted event log, exact time, examples as ranges."""
 
 import os
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,7 +12,7 @@ from recbole_ext.config.negative_sampling import evaluation_modes, learns_labels
 from recbole_ext.data.examples import EventLog, Examples
 from recbole_ext.data.files.exact_time import ExactTimeDataset
 from recbole_ext.data.files.item_files import holds_vectors, read_item_vectors, vector_columns
-from recbole_ext.data.ranges import Ranges, filtered_prefixes, prefixes, windows
+from recbole_ext.data.ranges import Ranges, filtered_prefixes, prefixes, token_ranks, windows
 from recbole_ext.data.splits import check_split, report_empty_parts, rows_of_periods, splits_by_period
 from recbole_ext.errors import InputError
 from recbole_ext.model import contract
@@ -21,7 +22,7 @@ from recbole_ext.utils.wording import counted
 class EventLogDataset(ExactTimeDataset):
     """RecBole's sequential data set without copies of histories and without rounded times.
 
-    Events are sorted by user and time; events at the same time keep their order in the file. `TIME_FIELD` and its list
+    Events are sorted by user and time; `tie_break` orders a user's events at the same time. `TIME_FIELD` and its list
     are float64 seconds since `time_origin`. `dataset[index]` is a batch: the columns of the target events [n],
     `item_length` [n], a list for each column except the user's, [n, MAX_ITEM_LIST_LENGTH], and the features of user
     and item.
@@ -100,7 +101,7 @@ class EventLogDataset(ExactTimeDataset):
             the examples, and for each event in their log of targets its row in `events`.
         """
         users, times = events[self.uid_field].numpy(), events[self.time_field].numpy()
-        order = np.lexsort((times, users))  # stable: events at the same time keep the file's order
+        order = self.event_order(events)
         max_length, min_history = self.max_item_list_len, self.config["min_history"]
         is_window = contract.example_kind(self.config.model_class) == "window"
         positive_only = self.config["history"] == "positive"
@@ -116,6 +117,17 @@ class EventLogDataset(ExactTimeDataset):
         min_history = contract.min_history(self.config.model_class) if min_history is None else min_history
         ranges = filtered_prefixes(users[order], times[order], history_rows, max_length, min_history)
         return self.table(self._log(events, order), self._log(events, order[history_rows]), ranges), order
+
+    def event_order(self, events: Any) -> np.ndarray:
+        """The rows of the events, a table in the file's order, sorted by user, time and `tie_break`. [N]"""
+        users, items, times = (np.asarray(events[name]) for name in (self.uid_field, self.iid_field, self.time_field))
+        return np.lexsort((*self._tie_keys(items), times, users))  # stable
+
+    def _tie_keys(self, items: np.ndarray) -> tuple[np.ndarray, ...]:
+        """What orders events at the same time, [N] each, the most significant last; the order of rows comes last."""
+        if self.config["tie_break"] != "item":
+            return ()
+        return (token_ranks(self.field2id_token[self.iid_field])[items],)
 
     def _positive(self, events: Interaction) -> np.ndarray:
         if self.label_field not in events:

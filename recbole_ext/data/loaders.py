@@ -96,10 +96,14 @@ def data_preparation(config, dataset):
 def data_digest(dataset: Any) -> str:
     """The SHA-256 digest of the events, which depends on every value of the loaded columns and on their order.
 
+    The table is in the order of the file, so the digest also depends on `tie_break`.
+
     Args:
         dataset: the result of `create_dataset`, before it is split.
     """
     digest = hashlib.sha256(repr(getattr(dataset, "time_origin", None)).encode())
+    if dataset.config["tie_break"] == "item":
+        digest.update(b"tie_break: item")
     for field in sorted(dataset.inter_feat):
         digest.update(field.encode())
         values = dataset.inter_feat[field]

@@ -28,7 +28,8 @@ class PreSplitDataset(EventLogDataset):
     Files are of two kinds:
     - events: the history of an event is the earlier events of its user in the same file and the files before it.
     - examples with histories (`item_id_list`, and lists of other columns): each line is an example. Histories are cut
-      to the newest MAX_ITEM_LIST_LENGTH events. Models that learn from windows use these examples instead.
+      to the newest MAX_ITEM_LIST_LENGTH events. Models that learn from windows use these examples instead. Histories
+      keep their order, whatever `tie_break` is.
 
     Raises:
         InputError: as `EventLogDataset`; the files have different columns; a history is empty, or its lists differ in
@@ -133,6 +134,11 @@ class PreSplitDataset(EventLogDataset):
         self.inter_feat = examples  # of all files, for RecBole's samplers and counts
         self._drop_unused_col()
         return [self.copy(part.replaced(dropped=self.inter_feat.dropped)) for part in parts]
+
+    def _tie_keys(self, items: np.ndarray) -> tuple[np.ndarray, ...]:
+        keys = super()._tie_keys(items)
+        # the items are those of the first one, two or three files; events of an earlier file come first
+        return (*keys, np.repeat(np.arange(3), self.file_size_list)[: len(items)]) if keys else ()
 
     def _examples_of_lines(self, rows: Interaction) -> Examples:
         """Make each row an example, with the concatenated histories as the log of histories."""

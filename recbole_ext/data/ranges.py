@@ -5,9 +5,11 @@ N events in the log, n examples.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,11 @@ class Ranges:
 
     def __len__(self) -> int:
         return len(self.target)
+
+
+def token_ranks(tokens: Iterable[str]) -> np.ndarray:
+    """The rank of each token in the order of code points, [N]; equal tokens have the same rank."""
+    return pd.factorize(np.array(list(map(str, tokens)), dtype=object), sort=True)[0]
 
 
 def starts_run(values: np.ndarray) -> np.ndarray:

@@ -14,6 +14,7 @@ from recbole.utils import ModelType
 from recbole_ext.data.files.atomic_file import PADDING
 from recbole_ext.data.files.time_units import in_unit, text_of_time
 from recbole_ext.data.filter_log import warn_of_copies
+from recbole_ext.data.ranges import token_ranks
 from recbole_ext.errors import InputError
 
 PARTS = ("training", "validation", "test")
@@ -232,14 +233,21 @@ class ExactSplits:
             )
 
     def sort(self, by, ascending=True):
-        """Sort as RecBole does, but by exact times; events at the same time keep their order."""
+        """Sort as RecBole does, but by exact times; `tie_break` orders events at the same time."""
         has_exact_times = self.exact_times is not None and len(self.exact_times) == len(self.inter_feat)
         if by != self.time_field or ascending is not True or not has_exact_times:
             super().sort(by, ascending)
             return
-        order = np.argsort(self.exact_times, kind="stable")
+        order = np.lexsort((*self._tie_keys(), self.exact_times))  # stable
         self.exact_times = self.exact_times[order]
         self.inter_feat._reindex(torch.from_numpy(order))
+
+    def _tie_keys(self) -> tuple[np.ndarray, ...]:
+        """What orders events at the same time before the order of rows, [N] each."""
+        this: Any = self
+        if self.config["tie_break"] != "item" or not this.iid_field:
+            return ()
+        return (token_ranks(this.field2id_token[this.iid_field])[self.inter_feat[this.iid_field].numpy()],)
 
     def __reduce__(self):  # for copies, and for spawned worker processes
         return _empty_copy, (type(self).__mro__[2],), self.__dict__

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from recbole_ext.data.description import DatasetDescription
 from recbole_ext.data.files.table import Table, refuse_repeated, values_table
+from recbole_ext.data.ranges import token_ranks
 from recbole_ext.errors import InputError
 from recbole_ext.model import contract
 from recbole_ext.serving.columns import Vocabulary, as_text, feature, missing, numbers, request_seconds, seconds
@@ -78,11 +79,13 @@ class HistoryReader:
         """
         table, description = self._table(histories), self.description
         event_user, users = pd.factorize(as_text(table, description.uid_field))
-        item = self.items.ids(as_text(table, description.iid_field))
+        item_tokens = as_text(table, description.iid_field)
         time = seconds(table, description.time_field, description) if description.time_field in table.frame else None
-        users, row, positive = np.asarray(users, dtype=object), np.arange(len(item)), self._positive(table)
-        events = UserEvents(table, users, row, event_user, item, time, positive)
-        return events.select(np.lexsort((event_user,) if time is None else (time, event_user)))  # a stable sort
+        users, row, positive = np.asarray(users, dtype=object), np.arange(len(item_tokens)), self._positive(table)
+        events = UserEvents(table, users, row, event_user, self.items.ids(item_tokens), time, positive)
+        by_item = time is not None and self.config["tie_break"] == "item"
+        keys = (token_ranks(item_tokens) if by_item else None, time, event_user)  # the most significant last
+        return events.select(np.lexsort([key for key in keys if key is not None]))  # a stable sort
 
     def make_requests(self, events: UserEvents, users: Iterable[Any] | Table | None, at: Any) -> Requests:
         """Requests from converted events; arguments and errors as for `read`."""

@@ -18,7 +18,7 @@ from recbole_ext.data.ranges import Ranges
 
 @dataclass(frozen=True)
 class UserEvents:
-    """Events sorted by user and time; events with equal times keep the order of their rows.
+    """Events sorted by user and time; `tie_break` orders a user's events with equal times.
 
     Attributes:
         table: the source of the events.

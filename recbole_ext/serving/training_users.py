@@ -32,8 +32,7 @@ def training_user_requests(served: ServedModel, changes: dict[str, Any]) -> Requ
     dataset = _training_data(served, changes)
     events, user_field = dataset.inter_feat, dataset.uid_field  # all events, also those that no history contains
     event_user, event_item = (events[name].to_numpy() for name in (user_field, dataset.iid_field))
-    by_user_and_time = np.lexsort((events[dataset.time_field].to_numpy(), event_user))
-    last_events = events.iloc[by_user_and_time].groupby(user_field).tail(1)
+    last_events = events.iloc[dataset.event_order(events)].groupby(user_field).tail(1)
     columns = [user_field, dataset.time_field, *served.reader.context_features]
     requests = dataset._dataframe_to_interaction(last_events[columns]).interaction
     dataset.build()

@@ -32,6 +32,7 @@ from recbole_ext.utils.versions import versions
 # keys that a resumed training must keep, besides those of its loss and of its model
 FIXED_KEYS = (
     "learner", "ema_decay", "loss_type", "train_neg_sample_args", "valid_metric", "eval_args", "exclude_history",
+    "tie_break",
 )  # fmt: skip
 # options of an optimizer that come from the checkpoint; the others come from the configuration
 STORED_OPTIONS = ("params", "lr", "weight_decay")

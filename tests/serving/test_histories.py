@@ -38,8 +38,8 @@ def make_reader():
         config = {
             "USER_ID_FIELD": "user_id", "ITEM_ID_FIELD": "item_id", "TIME_FIELD": "timestamp", "LABEL_FIELD": "label",
             "LIST_SUFFIX": "_list", "ITEM_LIST_LENGTH_FIELD": "item_length", "MAX_ITEM_LIST_LENGTH": 3,
-            "time_unit": "s", "history": "all", "threshold": None, "discretization": None, "encoding": None,
-            "field_separator": "\t", "seq_separator": " ", **keys,
+            "time_unit": "s", "tie_break": "file", "history": "all", "threshold": None, "discretization": None,
+            "encoding": None, "field_separator": "\t", "seq_separator": " ", **keys,
         }  # fmt: skip
         data = {
             "columns": described, "vocabularies": {"tab": ["[PAD]", "a", "True"], "tags": ["[PAD]", "p", "q", "7"]},
