@@ -23,7 +23,7 @@ FLOORS = [
     {"evaluation": "GAUC, metrics of each user", "checkpoint": "read, write and check files"},
     {"data": "files, event log, loaders", "registration": "register our models with RecBole"},
     {"config": "keys: defaults and checks"},
-    {"model": "MEANTIME, LightSANs, BST"},
+    {"model": "MEANTIME, LightSANs, BST, TiSASRec"},
     {"utils": "files, literals, validators"},
     {"errors": "InputError, SearchError"},
 ]

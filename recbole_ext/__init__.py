@@ -1,4 +1,4 @@
-"""recbole_ext: MEANTIME, LightSANs and BST for RecBole, and a command line that runs RecBole's own models beside it.
+"""recbole_ext: MEANTIME, LightSANs, BST and TiSASRec for RecBole, and a command line that runs RecBole's models, too.
 
 Importing this package imports neither Ray nor plotly and changes nothing outside itself.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from recbole_ext.config.metrics import register_metric
     from recbole_ext.data import EventLogDataset, create_dataset, data_preparation
     from recbole_ext.errors import InputError, SearchError
-    from recbole_ext.model import BST, MEANTIME, MODELS, LightSANs
+    from recbole_ext.model import BST, MEANTIME, MODELS, LightSANs, TiSASRec
     from recbole_ext.quick_start import load_data_and_model, run_recbole
     from recbole_ext.registration import register
     from recbole_ext.serving import Recommender
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BST", "MEANTIME", "MODELS", "Comparison", "Config", "EventLogDataset", "InputError", "LightSANs", "Recommender",
-    "SearchError", "compare", "create_dataset", "data_preparation", "get_trainer", "load_data_and_model",
+    "SearchError", "TiSASRec", "compare", "create_dataset", "data_preparation", "get_trainer", "load_data_and_model",
     "properties_file", "register", "register_metric", "run_recbole", "search",
 ]  # fmt: skip
 
 _HOMES = {
-    "BST": "model", "MEANTIME": "model", "LightSANs": "model", "MODELS": "model", "Config": "config",
-    "properties_file": "config", "InputError": "errors", "SearchError": "errors",
+    "BST": "model", "MEANTIME": "model", "LightSANs": "model", "TiSASRec": "model", "MODELS": "model",
+    "Config": "config", "properties_file": "config", "InputError": "errors", "SearchError": "errors",
     "EventLogDataset": "data", "create_dataset": "data", "data_preparation": "data", "get_trainer": "training.trainer",
     "load_data_and_model": "quick_start", "run_recbole": "quick_start", "search": "tuning.run_search",
     "Recommender": "serving", "register": "registration", "Comparison": "comparison.compare",

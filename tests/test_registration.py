@@ -60,10 +60,10 @@ register(override=True)
 print(json.dumps([before, after, [get_model(name) is MODELS[name] for name in MODELS]]))
 """
     before, after, all_of_them = json.loads(python(START + code))
-    assert list(recbole_ext.MODELS) == ["MEANTIME", "LightSANs", "BST"]
-    assert before == [None, "recbole", None]
-    assert after == ["recbole_ext", "recbole", "recbole_ext"]
-    assert all_of_them == [True] * 3
+    assert list(recbole_ext.MODELS) == ["MEANTIME", "LightSANs", "BST", "TiSASRec"]
+    assert before == [None, "recbole", None, None]
+    assert after == ["recbole_ext", "recbole", "recbole_ext", "recbole_ext"]
+    assert all(all_of_them)
 
 
 def test_a_model_of_recbole_is_not_replaced_unasked():
@@ -74,7 +74,7 @@ print(json.dumps([*sentences, said("LightSANs", override=True), found("LightSANs
     refused, unknown, *rest = json.loads(python(START + code))
     assert refused.startswith("RecBole already has a model LightSANs")
     assert "override=True" in refused
-    assert unknown == "register names 'Meantime'; it should be one of MEANTIME, LightSANs, BST."
+    assert unknown == "register names 'Meantime'; it should be one of MEANTIME, LightSANs, BST, TiSASRec."
     assert rest == [None, None, "recbole_ext", "recbole", None, "recbole_ext", "recbole"]
 
 
@@ -97,7 +97,7 @@ small = {"epochs": 1, "data_path": "data", "show_progress": False, "state": "WAR
 
 
 @stock
-@pytest.mark.parametrize("name", ["MEANTIME", "BST", "LightSANs"])
+@pytest.mark.parametrize("name", ["MEANTIME", "BST", "LightSANs", "TiSASRec"])
 def test_stock_recbole_trains_loads_and_ranks(write_events, random_events, name):
     write_events(random_events())
     code = """

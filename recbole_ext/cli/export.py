@@ -10,9 +10,9 @@ from recbole_ext.utils.validators import Str
 parser = OptionParser(
     "export",
     "export --checkpoint=FILE --out=FILE.pt2 [--device=NAME]",
-    "Write the scoring of MEANTIME, LightSANs or BST as a program of torch.export, which torch alone loads and runs.\n"
-    "The file holds the item tokens and the meaning of the inputs in serving.json. The program is compared with the\n"
-    "model on random requests, and not written if they differ.",
+    "Write the scoring of MEANTIME, LightSANs, BST or TiSASRec as a program of torch.export, which torch alone loads\n"
+    "and runs. The file holds the item tokens and the meaning of the inputs in serving.json. The program is compared\n"
+    "with the model on random requests, and not written if they differ.",
 )
 parser.add_option("checkpoint", "FILE", FILE, "the file that training wrote", required=True)
 parser.add_option(

@@ -34,8 +34,8 @@ def add_training_options(parser: OptionParser) -> None:
     """Declare the options that `run` and `tune` share."""
     parser.add_option(
         "model", "NAME", Str(expected="the name of a model"),
-        "MEANTIME, LightSANs, BST, or a model of RecBole (SASRec, BERT4Rec, DIN, Pop, ...); recbole.LightSANs is "
-        "RecBole's",
+        "MEANTIME, LightSANs, BST, TiSASRec, or a model of RecBole (SASRec, BERT4Rec, DIN, Pop, ...); "
+        "recbole.LightSANs is RecBole's",
     )  # fmt: skip
     parser.add_option(
         "dataset", "NAME", Str(expected="the name of a data set"),

@@ -81,7 +81,7 @@ REASONS = {
     **dict.fromkeys(("local_rank", "ip", "port", "offset"), "a run has one process"),
     **dict.fromkeys((*OF_HISTORIES, "exclude_history"), "only sequential models on the event log read it"),
     "tie_break": "its data set class in RecBole sorts the events",
-    "preload_weight": "it reads no pretrained vectors (MEANTIME, LightSANs and BST read item vectors)",
+    "preload_weight": "it reads no pretrained vectors (MEANTIME, LightSANs, BST and TiSASRec read item vectors)",
 }
 
 EXTERNAL = {"builtins", "torch", "numpy", "scipy", "pandas", *sys.stdlib_module_names}

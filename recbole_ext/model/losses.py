@@ -1,10 +1,12 @@
-"""Losses of next-item prediction: over all items, or over sampled negatives that all targets of a batch share.
+"""Losses of next-item prediction: over all items, or over sampled negatives.
+
+All targets of a batch share its negatives, unless `unseen_negatives` draws some for each target.
 
 M targets, H hidden, V items (id 0 is the padding), K negatives.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -16,6 +18,7 @@ from recbole_ext.utils.validators import Bool, Int, Number, OneOf
 
 LOSSES = ("CE", "SSM", "gBCE", "BCE")
 DISTRIBUTIONS = ("uniform", "popularity", "in_batch", "mixed")
+UNSEEN = "unseen"  # negatives of each target, from `unseen_negatives`
 LOGITS_AT_ONCE = 2**27  # numbers; 512 MiB in float32
 
 LOSS_VALIDATORS = {
@@ -26,7 +29,7 @@ LOSS_VALIDATORS = {
 SAMPLING = ("num_negatives", "negative_distribution")
 KEYS_OF_LOSS = {"SSM": (*SAMPLING, "logq_correction"), "gBCE": (*SAMPLING, "gbce_calibration"), "BCE": SAMPLING}
 
-SummedLoss = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
+SummedLoss = Callable[..., Tensor]  # of the item vectors [V, H], biases [V] or None, and columns of targets [M, ...]
 
 
 class NegativeSampler(nn.Module):
@@ -75,6 +78,31 @@ class NegativeSampler(nn.Module):
         return negatives, self.log_probability[negatives]
 
 
+def unseen_negatives(items: Tensor, num_negatives: int, n_items: int) -> tuple[Tensor, Tensor]:
+    """Negatives for each position of some windows: drawn uniformly from the items that are not in the window.
+
+    If a window has all items, its negatives are the last one.
+
+    Args:
+        items: ids of the windows, 0 in the padding, [B, T].
+        num_negatives: K.
+        n_items: V.
+
+    Returns:
+        item ids, and the logarithm of the probability of each in a single draw, [B, T, K] both.
+    """
+    seen = items.sort(1).values
+    repeated = (seen == 0) | (seen == F.pad(seen, (1, 0))[:, :-1])
+    rank = torch.arange(items.shape[1], device=items.device)
+    seen = seen.masked_fill(repeated, n_items + len(rank)).sort(1).values  # distinct items first
+    unseen = (n_items - 1 - (~repeated).sum(1, keepdim=True)).clamp(min=1)  # number of them, [B, 1]
+    draw = torch.rand(len(items), len(rank) * num_negatives, dtype=torch.float64, device=items.device) * unseen
+    number = draw.to(torch.int64)  # among the unseen items, in the order of their ids
+    smaller = torch.searchsorted(seen - 1 - rank, number, right=True)  # seen items that come before it
+    negatives = (1 + number + smaller).clamp(max=n_items - 1).view(*items.shape, num_negatives)
+    return negatives, -unseen.to(torch.float64).log().unsqueeze(2).expand_as(negatives)
+
+
 class ItemLoss(nn.Module):
     """The loss that `loss_type` names, as a mean over targets.
 
@@ -91,7 +119,7 @@ class ItemLoss(nn.Module):
 
     Args:
         loss_type: one of `LOSSES`.
-        sampler: draws the negatives; not read by `CE`.
+        sampler: draws the negatives that all targets share; not needed by `CE` or if each call has negatives.
         logq_correction: of `SSM`.
         calibration: t of `gBCE`, in [0, 1].
     """
@@ -107,7 +135,14 @@ class ItemLoss(nn.Module):
         self.loss_type, self.sampler = loss_type, sampler
         self.logq_correction, self.calibration = logq_correction, calibration
 
-    def forward(self, hidden: Tensor, table: Tensor, bias: Tensor | None, target: Tensor) -> Tensor:
+    def forward(
+        self,
+        hidden: Tensor,
+        table: Tensor,
+        bias: Tensor | None,
+        target: Tensor,
+        negatives: tuple[Tensor, Tensor] | None = None,
+    ) -> Tensor:
         """The loss of a batch.
 
         Args:
@@ -115,33 +150,43 @@ class ItemLoss(nn.Module):
             table: item vectors, the padding's included, [V, H].
             bias: [V], or `None`.
             target: item ids, [M].
+            negatives: of each target, item ids [M, K], and the logarithm of the probability of each in a single draw
+                [M, K]; `None` to draw some that all targets share.
 
         Returns:
             a scalar, in float32 or better.
         """
         if self.loss_type == "CE":
             return cross_entropy_over_items(hidden, table[1:], None if bias is None else bias[1:], target - 1)
-        assert self.sampler is not None
-        negatives, log_probability = self.sampler(target)
-        size = len(negatives)
-        correction = log_probability + math.log(size)
+        shared: tuple[Tensor, ...] = ()
+        if negatives is None:
+            assert self.sampler is not None
+            shared = self.sampler(target)  # [K]
+        own = negatives or ()
+        size = (shared or own)[0].shape[-1]
 
-        def summed(hidden: Tensor, target: Tensor, table: Tensor, bias: Tensor | None) -> Tensor:
+        def summed(table: Tensor, bias: Tensor | None, hidden: Tensor, target: Tensor, *drawn: Tensor) -> Tensor:
+            items, log_probability = shared or drawn
             positive = (hidden * F.embedding(target, table)).sum(-1)
             if bias is not None:
                 positive = positive + bias[target]
-            negative = F.linear(hidden, table[negatives], None if bias is None else bias[negatives])  # [M, K]
+            if shared:
+                negative = F.linear(hidden, table[items], None if bias is None else bias[items])  # [M, K]
+            else:
+                negative = (F.embedding(items, table) @ hidden.unsqueeze(-1)).squeeze(-1)
+                negative = negative if bias is None else negative + bias[items]
             positive, negative = (x.to(torch.promote_types(x.dtype, torch.float32)) for x in (positive, negative))
-            is_target = negatives == target.unsqueeze(1)
+            is_target = items == target.unsqueeze(1)
             if self.loss_type == "SSM":
                 if self.logq_correction:
-                    negative = negative - correction.to(negative.dtype)
+                    negative = negative - (log_probability + math.log(size)).to(negative.dtype)
                 logits = torch.cat([positive.unsqueeze(1), negative.masked_fill(is_target, -torch.inf)], dim=1)
                 return F.cross_entropy(logits, torch.zeros_like(target), reduction="sum")
             wrong = F.softplus(negative).masked_fill(is_target, 0).sum()
             return (self._beta(size, len(table)) * F.softplus(-positive).sum() + wrong) / (size + 1)
 
-        return _in_chunks(summed, hidden, table, bias, target, size) / len(target)
+        numbers = size if shared else size * hidden.shape[-1]  # for each target: logits, or vectors of negatives
+        return _in_chunks(summed, table, bias, (hidden, target, *own), numbers) / len(target)
 
     def _beta(self, num_negatives: int, n_items: int) -> float:
         """Exponent of a target's probability in gBCE."""
@@ -160,16 +205,19 @@ def item_loss(config: Any, dataset: Any, n_items: int) -> ItemLoss:
     """The loss that a configuration asks for.
 
     Args:
-        config: `loss_type` and, for losses with negatives, the keys of `LOSS_VALIDATORS`.
+        config: `loss_type` and, for losses with negatives, the keys of `LOSS_VALIDATORS`. With `negative_distribution`
+            `unseen`, each call of the loss needs its negatives.
         dataset: its training events tell the popularity of items. A model that is only served has none.
         n_items: V.
     """
     if config["loss_type"] == "CE":
         return ItemLoss("CE")
-    counts = torch.ones(n_items, dtype=torch.float64)
-    if config["negative_distribution"] != "uniform" and hasattr(dataset, "inter_feat"):
-        counts = torch.bincount(dataset.inter_feat[dataset.iid_field], minlength=n_items)
-    sampler = NegativeSampler(config["negative_distribution"], config["num_negatives"], counts)
+    distribution, sampler = config["negative_distribution"], None
+    if distribution != UNSEEN:
+        counts = torch.ones(n_items, dtype=torch.float64)
+        if distribution != "uniform" and hasattr(dataset, "inter_feat"):
+            counts = torch.bincount(dataset.inter_feat[dataset.iid_field], minlength=n_items)
+        sampler = NegativeSampler(distribution, config["num_negatives"], counts)
     return ItemLoss(config["loss_type"], sampler, bool(config["logq_correction"]), float(config["gbce_calibration"]))
 
 
@@ -186,25 +234,25 @@ def cross_entropy_over_items(hidden: Tensor, table: Tensor, bias: Tensor | None,
         a scalar, in float32 or better.
     """
 
-    def summed(hidden: Tensor, target: Tensor, table: Tensor, bias: Tensor | None) -> Tensor:
+    def summed(table: Tensor, bias: Tensor | None, hidden: Tensor, target: Tensor) -> Tensor:
         return F.cross_entropy(F.linear(hidden, table, bias), target, reduction="sum")
 
     if len(hidden) * len(table) <= LOGITS_AT_ONCE:
         return F.cross_entropy(F.linear(hidden, table, bias), target)
-    return _in_chunks(summed, hidden, table, bias, target, len(table)) / len(hidden)
+    return _in_chunks(summed, table, bias, (hidden, target), len(table)) / len(hidden)
 
 
 def _in_chunks(
-    summed: SummedLoss, hidden: Tensor, table: Tensor, bias: Tensor | None, target: Tensor, logits_per_target: int
+    summed: SummedLoss, table: Tensor, bias: Tensor | None, columns: tuple[Tensor, ...], numbers_per_target: int
 ) -> Tensor:
     """The sum of the losses, without ever holding more than `LOGITS_AT_ONCE` logits.
 
     With more, targets are taken in chunks whose logits are computed again for the gradient: the same value, and memory
     that does not grow with the number of targets.
     """
-    size = max(1, LOGITS_AT_ONCE // logits_per_target)
-    if len(hidden) <= size:
-        return summed(hidden, target, table, bias)
-    chunks: Iterator[tuple[Tensor, Tensor]] = zip(hidden.split(size), target.split(size), strict=True)
-    losses = [checkpoint(summed, *chunk, table, bias, use_reentrant=False) for chunk in chunks]
+    size = max(1, LOGITS_AT_ONCE // numbers_per_target)
+    if len(columns[0]) <= size:
+        return summed(table, bias, *columns)
+    chunks = zip(*(column.split(size) for column in columns), strict=True)
+    losses = [checkpoint(summed, table, bias, *chunk, use_reentrant=False) for chunk in chunks]
     return torch.stack(losses).sum()

@@ -259,7 +259,7 @@ def test_nobody_to_recommend_for_is_an_empty_file_with_a_warning(call, model, ev
     assert "items holds no item that the model knows" in err
 
 
-@pytest.mark.parametrize("name", ["LightSANs", "SASRec", "MEANTIME", "BST"])
+@pytest.mark.parametrize("name", ["LightSANs", "SASRec", "MEANTIME", "BST", "TiSASRec"])
 def test_a_model_that_reads_no_times_does_without(call, model, events, name):
     path = model(name)
     events = events.sort_values(["timestamp"], kind="stable")
@@ -267,7 +267,7 @@ def test_a_model_that_reads_no_times_does_without(call, model, events, name):
     write(events.drop(columns="timestamp"), "untimed.csv")
     assert call(checkpoint=path, histories="timed.csv", out="timed-recs.csv")[0] == 0
     status, _, err = call(checkpoint=path, histories="untimed.csv", out="recs.csv")
-    if name in ("MEANTIME", "BST"):
+    if name in ("MEANTIME", "BST", "TiSASRec"):
         assert (status, err.count("\n")) == (2, 1)
         assert "untimed.csv: there is no column 'timestamp', which the model reads" in err
         return

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from recbole.model.sequential_recommender import SASRec
 
-from recbole_ext import MEANTIME, Config, InputError
+from recbole_ext import MEANTIME, MODELS, Config, InputError
 from recbole_ext.config.known_keys import known_keys, unknown_key_sentence
 from recbole_ext.config.paths import properties_dir, properties_file
 from recbole_ext.config.schema import VALIDATORS
@@ -125,7 +125,7 @@ def keys_of_models(recbole_keys) -> set[str]:
     return set(keys_of(*map(str, files))) - set(recbole_keys)
 
 
-@pytest.mark.parametrize("name", ["MEANTIME", "LightSANs", "BST", "SASRec", "recbole.LightSANs", "BPR", "DIN"])
+@pytest.mark.parametrize("name", [*MODELS, "SASRec", "recbole.LightSANs", "BPR", "DIN"])
 def test_what_is_suggested_is_read_by_the_model(name, keys_of_models):
     model = find_model(name)
     known = known_keys(model, Config(name, "ml-100k", argv=[]).internal_config_dict)
@@ -406,6 +406,8 @@ def test_arguments_of_another_type_are_refused(arguments, sentence):
         ("LightSANs", {"loss_type": "gBCE", "logq_correction": False}, ["logq_correction"]),
         ("LightSANs", {"loss_type": "BPR", "negative_distribution": "mixed"}, ["negative_distribution"]),
         ("LightSANs", {"loss_type": "BCE", "num_negatives": 7, "negative_distribution": "mixed"}, []),
+        ("TiSASRec", {"interval_unit": 60.0}, ["interval_unit"]),
+        ("TiSASRec", {"interval_unit": 60.0, "time_interval": "global", "num_negatives": 7}, []),
         ("MEANTIME", {"mask_ratio": 0.3}, []), ("MEANTIME", {"objective": "next", "mask_ratio": 0.2}, []),
     ],
 )  # fmt: skip

@@ -101,8 +101,11 @@ def step(config, train, valid) -> dict:
 
 @pytest.mark.parametrize(
     "model",
-    ["SASRec", "GRU4Rec", "BERT4Rec", "DIN", "Pop", "LightSANs", "Caser", "SRGNN", "FEARec", "FPMC", "MEANTIME"],
-)
+    [
+        "SASRec", "GRU4Rec", "BERT4Rec", "DIN", "Pop", "Caser", "SRGNN", "FEARec", "FPMC", "LightSANs", "MEANTIME",
+        "TiSASRec",
+    ],
+)  # fmt: skip
 def test_models_train_and_are_evaluated(model, load, write_events, write_lines, random_events):
     path = write_events(random_events())
     write_lines(

@@ -11,7 +11,10 @@ from recbole_ext import InputError, Recommender, create_dataset, data_preparatio
 from recbole_ext.model.bst.features import key_of
 
 KEYS = {"additional_feat_suffix": ["emb"], "alias_of_item_id": ["iid"], "preload_weight": {"iid": "vector"}}
-SIZES = {"MEANTIME": {"hidden_size": 4}, "LightSANs": {"hidden_size": 4}, "BST": {"embedding_size": 4}}
+SIZES = {
+    "MEANTIME": {"hidden_size": 4}, "LightSANs": {"hidden_size": 4}, "BST": {"embedding_size": 4},
+    "TiSASRec": {"hidden_size": 4},
+}  # fmt: skip
 SMALL = {"MEANTIME": {"absolute_kernels": ["day"], "relative_kernels": ["log"]}, "BST": {"n_heads": 1}}
 LINES = [f"i{number}\t{number} 1 2 3" for number in range(15)]
 

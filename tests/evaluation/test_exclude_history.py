@@ -44,7 +44,7 @@ def evaluated(make_config, random_events):
     return make
 
 
-@pytest.mark.parametrize("model", ["MEANTIME", "LightSANs", "BST", "SASRec", "DIN"])
+@pytest.mark.parametrize("model", ["MEANTIME", "LightSANs", "BST", "TiSASRec", "SASRec", "DIN"])
 def test_no_item_of_the_whole_history_is_ranked(evaluated, model):
     keys = {"metrics": ["NDCG", "Hit"], "eval_args": {"mode": "full"}}
     result, rows = evaluated(model, eval_batch_size=7, MAX_ITEM_LIST_LENGTH=4, **keys)

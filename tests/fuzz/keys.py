@@ -28,7 +28,7 @@ class KeyCase:
     keys: tuple[tuple[str, Any], ...]
 
 
-MODELS = ("MEANTIME", "LightSANs", "BST", "SASRec", "GRU4Rec", "SASRecF", "BPR", "Pop", "DIN")
+MODELS = ("MEANTIME", "LightSANs", "BST", "TiSASRec", "SASRec", "GRU4Rec", "SASRecF", "BPR", "Pop", "DIN")
 NO_PATH = st.characters(exclude_categories=["Cs"], exclude_characters="/\\~.")  # nothing is written elsewhere
 RECBOLE = Path(recbole.__file__).parent / "properties"
 OWN = {file.stem: set(yaml.safe_load(file.read_text())) for file in (properties_dir() / "model").glob("*.yaml")}

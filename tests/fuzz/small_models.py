@@ -18,6 +18,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "MEANTIME": {"hidden_size": 8, "inner_size": 8},
     "LightSANs": {"hidden_size": 8, "inner_size": 8, "k_interests": 2},
     "BST": {"embedding_size": 4, "gap_embedding_size": 4, "inner_size": 8, "n_heads": 2, "mlp_hidden_size": [8]},
+    "TiSASRec": {"hidden_size": 8, "time_span": 8},
     "SASRec": {"hidden_size": 8, "inner_size": 8}, "SASRecF": {"hidden_size": 8, "inner_size": 8},
     "GRU4Rec": {"embedding_size": 8, "hidden_size": 8}, "BPR": {"embedding_size": 8}, "Pop": {},
     "DIN": {"embedding_size": 4, "mlp_hidden_size": [8]},

@@ -10,6 +10,7 @@ from recbole.utils import InputType
 from torch import Tensor, nn
 
 from recbole_ext import MODELS
+from recbole_ext.model import contract
 
 DAY = 86400
 HALF = [torch.bfloat16, torch.float16]
@@ -126,14 +127,16 @@ def test_predict_is_the_column_of_full_sort_predict(trained, name):
         assert close(one, everything[:, item - 1])
 
 
-def test_reads_times_says_whether_times_matter(trained, name):
+def test_a_model_says_whether_times_matter(trained, name):
     model, batch, _ = trained(name)
     if not model.reads_times:
         kept = {key: values for key, values in batch.interaction.items() if not key.startswith("timestamp")}
         assert torch.equal(scores(model, Interaction(kept)), scores(model, batch))
     else:
         later = changed(batch, timestamp=batch["timestamp"] + 30 * DAY)
-        assert not close(scores(model, later), scores(model, batch), 1e-4)
+        assert close(scores(model, later), scores(model, batch), 1e-4) != contract.reads_request_time(model)
+        apart = changed(batch, timestamp_list=batch["timestamp_list"] ** 2)
+        assert not close(scores(model, apart), scores(model, batch), 1e-4)
 
 
 def test_scores_do_not_know_the_item_to_predict(trained, name):
@@ -157,6 +160,7 @@ VARIANTS = {
         {}, {"position": "relative"}, {"position": "absolute"}, {"recbole_compat": True}, {"n_layers": 1},
         *({"attention": kind} for kind in ("full", "linformer", "performer", "linear", "synthesizer")),
     ],
+    "TiSASRec": [{}, {"time_interval": "global", "n_heads": 2, "loss_type": "CE"}],
     "BST": [{}, {"output": "flatten"}, {"n_layers": 2}, {"time_gap": "none", "query_time": "last"}],
 }  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""MEANTIME without a data set, its plain counterpart, and sequences for both."""
+"""MEANTIME and TiSASRec without a data set, a plain counterpart, and sequences."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from recbole_ext.config import properties_file
-from recbole_ext.model import MEANTIME
+from recbole_ext.model import MEANTIME, TiSASRec
 from recbole_ext.utils.literals import read_yaml
 from tests.oracles.meantime import PlainMeantime
 
@@ -21,16 +21,26 @@ FIELDS = {
 
 
 class _Data(SimpleNamespace):
-    """As much of a data set as MEANTIME looks at."""
+    """As much of a data set as the models look at."""
 
     def num(self, field: str) -> int:
         return self.items
 
 
-def bare_meantime(items: int = 40, days: int = 30, **keys: Any) -> MEANTIME:
-    """MEANTIME for `items` items and `days` days, with its default keys except those given and no dropout."""
+def bare_config(model: str, keys: dict[str, Any]) -> dict[str, Any]:
+    """The default keys of a model except those given, and no dropout."""
     no_dropout = {"hidden_dropout_prob": 0.0, "attn_dropout_prob": 0.0}
-    config = {**read_yaml(properties_file("MEANTIME")), **no_dropout, **FIELDS, **keys}
+    return {**read_yaml(properties_file(model)), **no_dropout, **FIELDS, **keys}
+
+
+def bare_tisasrec(items: int = 40, **keys: Any) -> TiSASRec:
+    """TiSASRec for `items` items."""
+    return TiSASRec(bare_config("TiSASRec", keys), _Data(items=items + 1))
+
+
+def bare_meantime(items: int = 40, days: int = 30, **keys: Any) -> MEANTIME:
+    """MEANTIME for `items` items and `days` days."""
+    config = bare_config("MEANTIME", keys)
     times = torch.tensor([0.0, days * DAY - 1], dtype=torch.float64)
     return MEANTIME(config, _Data(items=items + 1, time_origin=0.0, inter_feat={"timestamp": times}))
 

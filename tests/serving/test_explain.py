@@ -27,7 +27,7 @@ from tests.oracles.parts import linear, norm
 NAMES = ["user_id", "item_id", "timestamp"]
 SMALL = {
     "MEANTIME": {"hidden_size": 12, "inner_size": 20}, "LightSANs": {"hidden_size": 12, "inner_size": 20},
-    "SASRec": {"hidden_size": 12, "inner_size": 20},
+    "SASRec": {"hidden_size": 12, "inner_size": 20}, "TiSASRec": {"hidden_size": 12},
     "BST": {"embedding_size": 6, "gap_embedding_size": 6, "n_heads": 3, "inner_size": 8, "mlp_hidden_size": [9, 5]},
     "DIN": {"metrics": ["NDCG"]}, "Pop": {},
 }  # fmt: skip
@@ -78,7 +78,7 @@ def weights_of(found, layer, head) -> np.ndarray:
 # ---------------------------------------------------------------- effects, score and rank
 
 
-@pytest.mark.parametrize("name", ["MEANTIME", "LightSANs", "BST", "SASRec"])
+@pytest.mark.parametrize("name", ["MEANTIME", "LightSANs", "BST", "TiSASRec", "SASRec"])
 def test_an_effect_is_the_score_minus_that_of_recommend_without_the_event(recommender, events, name):
     keys = {"n_layers": 1} if name == "BST" else {}
     recommender = recommender(name, **keys)
@@ -106,7 +106,7 @@ def test_a_model_that_scores_pairs_has_effects_too(recommender, events):
     assert found.heads == []
 
 
-@pytest.mark.parametrize(("name", "read"), [("MEANTIME", 7), ("LightSANs", 8), ("SASRec", 8)])
+@pytest.mark.parametrize(("name", "read"), [("MEANTIME", 7), ("LightSANs", 8), ("TiSASRec", 7), ("SASRec", 8)])
 def test_events_are_those_in_the_window_and_older_ones_do_not_move_up(recommender, events, name, read):
     recommender = recommender(name)
     at = float(events["timestamp"].max()) + 60
@@ -312,13 +312,13 @@ def test_bsts_weights_are_those_of_the_papers_equations(recommender, events, out
     assert set(behind["item_id"]) == {"i7"}
 
 
-@pytest.mark.parametrize("name", ["MEANTIME", "LightSANs", "BST"])
+@pytest.mark.parametrize("name", ["MEANTIME", "LightSANs", "BST", "TiSASRec"])
 def test_what_a_head_attends_to_sums_to_1(recommender, events, name):
     found = recommender(name).explain(events, LONG, "i7")
     sums = found.attention.groupby(["layer", "head"])["weight"].sum()
     assert len(sums) == 2 * len(found.heads)
     np.testing.assert_allclose(sums, 1, rtol=0, atol=1e-6)
-    assert len(set(found.attention["place"])) == len(found.events) + (name != "LightSANs")
+    assert len(set(found.attention["place"])) == len(found.events) + (name in ("MEANTIME", "BST"))
 
 
 def test_explaining_leaves_nothing_behind_in_the_model(recommender, events):

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import torch
 
-from recbole_ext import InputError, Recommender, create_dataset, data_preparation, get_trainer
+from recbole_ext import MODELS, InputError, Recommender, create_dataset, data_preparation, get_trainer
 from recbole_ext.checkpoint import file as checkpoint
 from recbole_ext.serving import ranking, scoring
 
@@ -21,7 +21,7 @@ def trained(make_config, tmp_path):
     """Train for an epoch; returns the checkpoint's path, the model in evaluation, and the test loader."""
 
     def make(model="MEANTIME", events=None, **keys):
-        small = BST_SMALL if model == "BST" else SMALL if model not in ("DIN", "FPMC", "Pop") else {}
+        small = BST_SMALL if model == "BST" else SMALL if model not in ("DIN", "FPMC", "Pop", "TiSASRec") else {}
         config = make_config(model, events, **{**small, "epochs": 1, **keys})
         torch.manual_seed(0)
         train, _, test = data_preparation(config, create_dataset(config))
@@ -68,7 +68,7 @@ def as_rows(found: pd.DataFrame, recommender: Recommender) -> dict[str, np.ndarr
 # ---------------------------------------------------------------- the scores are those of evaluation
 
 
-@pytest.mark.parametrize("model", ["MEANTIME", "LightSANs", "BST", "SASRec", "FPMC", "recbole.LightSANs"])
+@pytest.mark.parametrize("model", [*MODELS, "SASRec", "FPMC", "recbole.LightSANs"])
 @pytest.mark.parametrize("keys", [{}, {"time_unit": "ms"}], ids=["seconds", "milliseconds"])
 def test_a_history_scores_as_the_test_row_does(trained, random_events, model, keys):
     events = frame(random_events())

@@ -48,8 +48,8 @@ def in_training(events: list[tuple], positive: bool = False) -> set[str]:
 @pytest.mark.parametrize(
     ("name", "keys"),
     [
-        ("MEANTIME", {}), ("MEANTIME", {"train_window": 3}), ("LightSANs", {}), ("BST", {}), ("SASRec", {}),
-        ("LightSANs", {"MAX_ITEM_LIST_LENGTH": 2}),
+        ("MEANTIME", {}), ("MEANTIME", {"train_window": 3}), ("LightSANs", {}), ("BST", {}), ("TiSASRec", {}),
+        ("SASRec", {}), ("LightSANs", {"MAX_ITEM_LIST_LENGTH": 2}),
     ],
 )  # fmt: skip
 def test_an_item_is_trained_if_it_occurs_in_the_training_part(trained, events, name, keys):

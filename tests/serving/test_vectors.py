@@ -9,7 +9,10 @@ from recbole_ext import InputError, Recommender
 from tests.oracles.bare import randomise
 
 NAMES = ["user_id", "item_id", "timestamp"]
-SMALL = {"MEANTIME": {"hidden_size": 12, "inner_size": 20}, "LightSANs": {"hidden_size": 12, "inner_size": 20}}
+SMALL = {
+    "MEANTIME": {"hidden_size": 12, "inner_size": 20}, "LightSANs": {"hidden_size": 12, "inner_size": 20},
+    "TiSASRec": {"hidden_size": 12},
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -29,7 +32,7 @@ def histories(random_events) -> pd.DataFrame:
     return pd.DataFrame(random_events(users=7, longest=15, seed=3), columns=NAMES)
 
 
-@pytest.mark.parametrize(("name", "numbers"), [("MEANTIME", 13), ("LightSANs", 12)])
+@pytest.mark.parametrize(("name", "numbers"), [("MEANTIME", 13), ("LightSANs", 12), ("TiSASRec", 12)])
 @pytest.mark.parametrize("rows", [2, 256])
 def test_inner_products_are_the_scores_of_recommend(recommender, histories, name, numbers, rows, monkeypatch):
     monkeypatch.setattr("recbole_ext.serving.scoring.MAX_ROWS", rows)
@@ -73,7 +76,7 @@ def test_a_model_without_such_vectors_is_one_sentence(recommender, histories, na
             call()
         assert str(caught.value) == (
             f"{name} has no user and item vectors whose inner product is its score; models that have them are "
-            f"MEANTIME, LightSANs. Use recommend instead."
+            f"MEANTIME, LightSANs, TiSASRec. Use recommend instead."
         )
 
 

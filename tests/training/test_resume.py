@@ -66,7 +66,8 @@ def files(result: dict) -> dict[str, dict]:
 
 
 MODELS = [
-    ("MEANTIME", {}), ("LightSANs", {}), ("BST", {}), ("SASRec", {}), ("SASRec", {"loss_type": "BPR"}),
+    ("MEANTIME", {}), ("LightSANs", {}), ("BST", {}), ("TiSASRec", {}), ("SASRec", {}),
+    ("SASRec", {"loss_type": "BPR"}),
     ("MEANTIME", {"learner": "adagrad"}), ("BST", {"eval_args": {"mode": "uni5"}}), ("LightSANs", {"eval_step": 2}),
     ("BPR", {}), ("MEANTIME", {"ema_decay": 0.9}), ("BPR", {"ema_decay": 0.5}),
 ]  # fmt: skip

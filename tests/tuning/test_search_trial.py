@@ -15,6 +15,7 @@ MODELS = {
     "MEANTIME": {"hidden_size": 16, "inner_size": 32, "n_layers": 1},
     "LightSANs": {"hidden_size": 16, "inner_size": 32, "n_layers": 1, "n_heads": 2, "k_interests": 3},
     "BST": {"embedding_size": 8, "n_layers": 1, "mlp_hidden_size": [16]},
+    "TiSASRec": {"hidden_size": 16, "n_layers": 1},
 }
 
 
