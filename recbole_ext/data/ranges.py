@@ -31,8 +31,16 @@ class Ranges:
 
 
 def token_ranks(tokens: Iterable[str]) -> np.ndarray:
-    """The rank of each token in the order of code points, [N]; equal tokens have the same rank."""
-    return pd.factorize(np.array(list(map(str, tokens)), dtype=object), sort=True)[0]
+    """The rank of each token, [N]: whole numbers by value, then other tokens as text; equal tokens rank alike."""
+    codes, distinct = pd.factorize(np.array(list(map(str, tokens)), dtype=object))
+    ranks = np.empty(len(distinct), dtype=np.int64)
+    ranks[sorted(range(len(distinct)), key=lambda index: _token_order(distinct[index]))] = np.arange(len(distinct))
+    return ranks[codes]
+
+
+def _token_order(token: str) -> tuple[bool, int, str]:
+    is_number = token.isascii() and token.isdigit() and len(token) < 1000
+    return not is_number, int(token) if is_number else 0, token
 
 
 def starts_run(values: np.ndarray) -> np.ndarray:

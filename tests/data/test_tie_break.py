@@ -8,6 +8,7 @@ import pytest
 
 from recbole_ext import InputError, Recommender, create_dataset, get_trainer, run_recbole
 from recbole_ext.cli.entry import main
+from recbole_ext.data.ranges import token_ranks
 from recbole_ext.serving.training_users import training_user_requests
 from tests.data_checks import histories
 
@@ -61,6 +62,13 @@ def test_histories_and_targets_have_that_order(load, days, model, tie_break):
         ):
             window = items[[*past[:length], target]].tolist()
             assert window == expected[str(dataset.id2token("user_id", user))][: len(window)]
+
+
+def test_whole_numbers_are_ordered_by_value_before_other_tokens():
+    tokens = ["b", "10", "9", "B", "010", "é", "9", "-1", "1.5", "10" * 30]
+    order = ["9", "9", "010", "10", "10" * 30, "-1", "1.5", "B", "b", "é"]
+    assert [tokens[index] for index in np.argsort(token_ranks(tokens), kind="stable")] == order
+    assert token_ranks([]).tolist() == []
 
 
 def test_file_is_the_default(load, days):
