@@ -1,5 +1,6 @@
 """TiSASRec against a plain formulation that makes every [T, T, H] tensor; its intervals, negatives and keys."""
 
+import numpy as np
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -10,6 +11,7 @@ from recbole_ext.model import losses
 from recbole_ext.model.losses import unseen_negatives
 from recbole_ext.model.tisasrec import model as tisasrec
 from recbole_ext.model.tisasrec.intervals import count_intervals, used_intervals
+from tests.golden import tisasrec as golden
 from tests.oracles.bare import DAY, bare_tisasrec, randomise, sequences
 from tests.oracles.tisasrec import bce, encode, intervals, squared_norm
 
@@ -100,6 +102,20 @@ def test_only_the_newest_events_count():
     }
     longer = {**wide, "item_length": torch.tensor([16]), "item_id": batch["item_id"][5:6]}
     assert torch.equal(model.full_sort_predict(longer), model.full_sort_predict({k: v[5:6] for k, v in batch.items()}))
+
+
+@pytest.mark.parametrize("name", golden.FILES)
+def test_scores_and_gradients_are_those_of_the_reference_file(name):
+    with np.load(golden.FOLDER / f"{name}.npz") as file:
+        reference = {key: torch.from_numpy(file[key]) for key in file.files}
+    model = golden.model_of(name)
+    model.load_state_dict({key.partition("/")[2]: v for key, v in reference.items() if key.startswith("param/")})
+    columns = {"item_id_list": "items", "timestamp_list": "time", "item_length": "length"}
+    scores = model.full_sort_predict({column: reference[f"in/{key}"] for column, key in columns.items()})
+    assert (scores - reference["out/scores"]).abs().max() < 1e-12
+    scores.sum().backward()
+    for key, weights in model.named_parameters():
+        assert (weights.grad - reference[f"grad/{key}"])[1 if key.startswith("item") else 0 :].abs().max() < 1e-11, key
 
 
 class LargestTensor(TorchDispatchMode):
