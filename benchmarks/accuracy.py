@@ -1,113 +1,202 @@
-"""Shared by the accuracy scripts: run the command, one process per run, and write the table of results."""
+"""An accuracy table, from the data to the figures:
+
+    python benchmarks/accuracy.py --table=ml-100k --work FOLDER [--data_path FOLDER] [--seeds 2020 2021 2022]
+
+Each row and seed of the table (see accuracy_tables.py) is a run of its own, in its own folder below --work. Finished
+runs are not repeated, and interrupted ones are resumed from their last epoch: call the same command again. Calls with
+different `--rows` or `--seeds` may share --work, on two machines, for example. Writes
+benchmarks/results/accuracy_NAME.md from all finished runs of the table.
+"""
 
 import argparse
 import json
 import os
 import platform
+import shutil
 import statistics
 import subprocess
 import sys
+import time
 from datetime import date
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-Results = dict[str, list[dict]]  # name in the table -> a result of each seed
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.accuracy_tables import COUNTED, TABLES, Table  # noqa: E402
+from recbole_ext import InputError, compare  # noqa: E402
+from recbole_ext.checkpoint.training_run import read_run  # noqa: E402
+
+RESULTS = ROOT / "benchmarks" / "results"
 
 
-def arguments(description: str, runs: dict[str, list[str]]) -> argparse.ArgumentParser:
-    """The options that the scripts share."""
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[2020, 2021, 2022])
-    parser.add_argument("--models", nargs="+", default=list(runs), help="names in the table, or how they begin")
-    parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument(
-        "--finished", action="store_true", help="start no run; put those in --work that are finished into the table"
-    )
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--table", choices=list(TABLES), required=True)
     parser.add_argument("--work", type=Path, required=True, help="folder of the runs; finished ones are not repeated")
-    parser.add_argument("--data_path", type=os.path.abspath, help="where the data set lies, if not in RecBole")
-    return parser
+    parser.add_argument("--data_path", type=os.path.abspath, help="folder of the data sets, if they are not in RecBole")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[2020, 2021, 2022])
+    parser.add_argument("--rows", nargs="+", default=[""], help="beginnings of the names of the rows to run")
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--finished", action="store_true", help="start no run; write the table of the finished ones")
+    parser.add_argument("--epochs", type=int, help="instead of those of the table, to try it; the table then says so")
+    parser.add_argument("--output", type=Path, default=RESULTS, help="folder of the table")
+    options = parser.parse_args()
+    table, folder = TABLES[options.table], options.work.resolve() / options.table
+    for seed in options.seeds:
+        for name in table.rows:
+            if not options.finished and any(name.startswith(part) for part in options.rows):
+                run(table, name, seed, folder, options)
+    found = {name: finished(folder, name) for name in table.rows}
+    found = {name: results for name, results in found.items() if results}
+    if not found:
+        sys.exit(f"there is no finished run in {folder}")
+    path = options.output / f"accuracy_{options.table.replace('-', '_')}.md"
+    path.write_text(page(options.table, found, folder), encoding="utf-8")
+    print(f"{path}:\n\n{path.read_text(encoding='utf-8')}")
 
 
-def run_all(runs: dict[str, list[str]], common: list[str], options: argparse.Namespace) -> Results:
-    """Run the command with `common` and each run's own arguments for each seed."""
-    work = options.work.resolve()
-    work.mkdir(parents=True, exist_ok=True)
-    results: Results = {}
-    for name, own in runs.items():
-        if any(name.startswith(part) for part in options.models):
-            found = [_run(name, [*common, *own], seed, options, work) for seed in options.seeds]
-            if any(found):
-                results[name] = [result for result in found if result]
-                print(name, [result["test_result"] for result in results[name]], flush=True)
-    return results
+# -------------------------------------------------------------------- runs
 
 
-def _run(name: str, words: list[str], seed: int, options: argparse.Namespace, work: Path) -> dict | None:
-    target = work / f"{''.join(char if char.isalnum() else '_' for char in name)}-{seed}.json"
-    if not target.exists():
-        if options.finished:
-            return None
-        words = [word.replace("properties/", f"{ROOT}/properties/") for word in words]
-        command = [sys.executable, "-m", "recbole_ext", *words, "--show_progress=False", f"--seed={seed}"]
-        environment = {**os.environ, "OMP_NUM_THREADS": str(options.threads), "PYTHONPATH": str(ROOT)}
-        with open(target.with_suffix(".log"), "w") as log:
+def folder_of(folder: Path, name: str, seed: int) -> Path:
+    return folder / f"{''.join(character if character.isalnum() else '_' for character in name)}-{seed}"
+
+
+def run(table: Table, name: str, seed: int, folder: Path, options: argparse.Namespace) -> None:
+    """Train and test a row with a seed, or resume it; its folder then has `result.json` and `users.csv`."""
+    place = folder_of(folder, name, seed)
+    if (place / "result.json").exists():
+        return
+    place.mkdir(parents=True, exist_ok=True)
+    checkpoint = checkpoint_to_resume(place)
+    if checkpoint is None:
+        arguments = [*table.common, *table.rows[name], f"--seed={seed}", f"--checkpoint_dir={place / 'saved'}"]
+        arguments += [f"--data_path={options.data_path}"] if options.data_path else []
+        arguments += [f"--epochs={options.epochs}"] if options.epochs is not None and not counted(arguments) else []
+    else:
+        arguments = [f"--resume={checkpoint}"]
+    program = [str(ROOT / "benchmarks" / "counted_pairs.py")] if counted(arguments) else ["-m", "recbole_ext"]
+    arguments = [argument for argument in arguments if argument != COUNTED]
+    outputs = ["--show_progress=False", f"--json={place / 'run.json'}", f"--per_user={place / 'users.csv'}"]
+    environment = {**os.environ, "OMP_NUM_THREADS": str(options.threads), "PYTHONPATH": str(ROOT)}
+    print(f"{name}, seed {seed}: {'resumed' if checkpoint else 'started'}", flush=True)
+    begun = time.time()
+    try:
+        with open(place / "log.txt", "a") as log:
             subprocess.run(
-                [*command, f"--json={target}.part"],
-                cwd=work, env=environment, stdout=log, stderr=subprocess.STDOUT, check=True,
+                [sys.executable, *program, *arguments, *outputs],
+                cwd=place, env=environment, stdout=log, stderr=subprocess.STDOUT, check=True,
             )  # fmt: skip
-        os.replace(f"{target}.part", target)
-    return json.loads(target.read_text())
+    finally:
+        with open(place / "seconds", "a") as seconds:  # a line for each part of an interrupted run
+            seconds.write(f"{time.time() - begun:.1f}\n")
+    result = json.loads((place / "run.json").read_text())
+    result["benchmark"] = {
+        "seconds": sum(map(float, (place / "seconds").read_text().split())), "hardware": hardware(options.threads),
+        **epochs_of(result),
+    }  # fmt: skip
+    (place / "run.json").write_text(json.dumps(result, indent=2))
+    os.replace(place / "run.json", place / "result.json")
+    print(f"{name}, seed {seed}: {result['test_result']}", flush=True)
 
 
-def measure(
-    script: str, title: str, runs: dict[str, list[str]], common: list[str], metrics: list[str], valid: str
-) -> None:
-    """What a script does: run the models as its command line asks, and write `results/<script>.md`.
+def counted(arguments: list[str]) -> bool:
+    return COUNTED in arguments
 
-    Args:
-        script: its file.
-        title: of the results.
-        runs: name in the table -> arguments.
-        common: arguments of all runs.
-        metrics: of the test data, for the table.
-        valid: metric of the validation data, for the table.
-    """
-    options = arguments(title, runs).parse_args()
-    place = [f"--data_path={options.data_path}"] if options.data_path else []
-    results = run_all(runs, [*place, *common], options)
-    (ROOT / "benchmarks" / "results" / f"{Path(script).stem}.md").write_text(
-        f"# {title}\n\n{table(results, metrics, valid, runs)}\n\nCommon arguments: `{' '.join(common)}`\n\n"
-        f"{provenance(script, results, options)}"
+
+def checkpoint_to_resume(place: Path) -> Path | None:
+    """The checkpoint of an interrupted run; None if it has not finished an epoch, and its folder is then empty."""
+    for checkpoint in sorted((place / "saved").glob("*.pth")):
+        if checkpoint.stat().st_size or checkpoint.with_suffix(".latest").exists():
+            return checkpoint
+    shutil.rmtree(place / "saved", ignore_errors=True)
+    return None
+
+
+def epochs_of(result: dict) -> dict:
+    """Numbers of epochs: trained, and up to the best one."""
+    training = read_run(result["checkpoint"])
+    return {"epochs": len(training.train_loss), "best_epoch": training.best_epoch}
+
+
+def hardware(threads: int) -> str:
+    import torch
+
+    name = torch.cuda.get_device_name() if torch.cuda.is_available() else f"CPU ({platform.machine()})"
+    return f"{name}, {threads} of {os.cpu_count()} cores"
+
+
+def finished(folder: Path, name: str) -> dict[int, dict]:
+    """The results of a row by seed."""
+    stem = folder_of(folder, name, 0).name.removesuffix("0")
+    paths = sorted(folder.glob(f"{stem}*/result.json"))
+    return {int(path.parent.name.removeprefix(stem)): json.loads(path.read_text()) for path in paths}
+
+
+# -------------------------------------------------------------------- the page
+
+
+def page(name: str, found: dict[str, dict[int, dict]], folder: Path) -> str:
+    """The results file: command, versions, a row for each model, and differences."""
+    table = TABLES[name]
+    results = [result for by_seed in found.values() for result in by_seed.values()]
+    versions = sorted({", ".join(f"{key} {value}" for key, value in one["versions"].items()) for one in results})
+    return (
+        f"# {table.title}\n\n"
+        f"Command: `python benchmarks/accuracy.py --table={name} --work FOLDER`, {date.today()}\n"
+        f"Versions: {'; '.join(versions)}.\n"
+        f"Arguments of all rows: `{' '.join(table.common)}`\n"
+        f"The epoch that is best on the validation data ({table.valid}) is tested; mean ± standard deviation over the "
+        f"seeds. Minutes are those of the whole run, on average; other programs may have run at the same time.\n\n"
+        f"{rows(table, found)}\n\n{differences(table, found, folder)}"
     )
 
 
-def table(results: Results, metrics: list[str], valid: str, runs: dict[str, list[str]]) -> str:
-    """Mean and standard deviation of the metrics, and arguments."""
-    head = ["model", "seeds", *(f"test {metric}" for metric in metrics), f"valid {valid}", "arguments"]
-    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-    for name, found in results.items():
-        cells = [name, str(len(found))]
-        for metric in metrics:
-            cells.append(_mean([result["test_result"][metric.lower()] for result in found]))
-        cells.append(_mean([result["best_valid_result"][valid.lower()] for result in found]))
-        words = f"`{' '.join(runs[name])}`" if runs[name] else "none"
-        lines.append(f"| {' | '.join(cells)} | {words} |")
+def rows(table: Table, found: dict[str, dict[int, dict]]) -> str:
+    metrics = [*(f"test {metric}" for metric in table.metrics), f"valid {table.valid}"]
+    head = ["model", *metrics, "time of the target", "seeds", "epochs, the best", "minutes", "hardware", "arguments"]
+    lines = [f"| {' | '.join(head)} |", f"|---{'|---:' * len(metrics)}{'|---' * 6}|"]
+    for name, by_seed in found.items():
+        results = list(by_seed.values())
+        cells = [mean([one["test_result"][metric.lower()] for one in results]) for metric in table.metrics]
+        cells.append(mean([(one["best_valid_result"] or {}).get(table.valid.lower()) for one in results]))
+        known = results[0]["config"].get("query_time")
+        cells.append({"target": "known", "last": "unknown"}.get(known, "not read"))
+        cells.append(" ".join(map(str, sorted(by_seed))))
+        benchmarks = [one["benchmark"] for one in results]
+        cells.append("; ".join(f"{one['epochs']}, {one['best_epoch']}" for one in benchmarks))
+        cells.append(f"{statistics.mean(one['seconds'] for one in benchmarks) / 60:.1f}")
+        cells.append("; ".join(sorted({one["hardware"] for one in benchmarks})))
+        cells.append(f"`{' '.join(table.rows[name]) or 'none'}`")
+        lines.append(f"| {' | '.join([name, *cells])} |")
     return "\n".join(lines)
 
 
-def _mean(values: list[float]) -> str:
+def mean(values: list) -> str:
+    if None in values:
+        return "none"
     spread = f" ± {statistics.stdev(values):.4f}" if len(values) > 1 else ""
     return f"{statistics.mean(values):.4f}{spread}"
 
 
-def provenance(script: str, results: Results, options: argparse.Namespace) -> str:
-    """Date, hardware, versions and command, as the last lines of a results file."""
-    versions = next(iter(results.values()))[0]["versions"]
-    seeds, more = " ".join(map(str, options.seeds)), " --data_path FOLDER" if options.data_path else ""
-    more += f" --threads {options.threads}"
+def differences(table: Table, found: dict[str, dict[int, dict]], folder: Path) -> str:
+    """Each row's difference from the first one over the test users, by `recbole_ext.compare`."""
+    files = {
+        name: [folder_of(folder, name, seed) / "result.json" for seed in by_seed] for name, by_seed in found.items()
+    }
+    try:
+        comparison = compare(files, metrics=table.metrics[0])
+    except InputError as error:
+        return f"Differences: {error}\n"
+    head, cells = comparison.cells(table.metrics[0].lower())
+    lines = [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *cells)]
+    warnings = "".join(f"- {warning}\n" for warning in comparison.warnings)
     return (
-        f"Mean ± standard deviation over the seeds {seeds}; the epoch that is best on the validation data is tested.\n"
-        f"{date.today()}, {os.cpu_count()} CPU cores ({platform.machine()}). Versions: "
-        f"{', '.join(f'{key} {value}' for key, value in versions.items())}.\n"
-        f"Command: `python benchmarks/{Path(script).name} --work FOLDER{more} --seeds {seeds}`\n"
+        f"Paired bootstrap over {comparison.users:,} test users, which does not cover the choice of the seeds; the "
+        f"last column is corrected for the number of differences.\n\n" + "\n".join(lines) + f"\n\n{warnings}"
     )
+
+
+if __name__ == "__main__":
+    main()

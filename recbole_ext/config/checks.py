@@ -43,7 +43,8 @@ def check_environment(settings: dict[str, Any], model_class: Any) -> None:
 def check_loss_type(settings: dict[str, Any], model_class: Any) -> None:
     """Require `loss_type` for a class without `input_type`; refuse `repeatable: False` for sequential models."""
     if contract.input_type(model_class) is None and "loss_type" not in settings:
-        raise InputError(f"loss_type is missing, and {settings['model']} has no input_type; give loss_type: CE or BPR.")
+        name = model_class.__name__
+        raise InputError(f"loss_type is missing, and {name} has no input_type; give loss_type: CE or BPR.")
     if model_class.type == ModelType.SEQUENTIAL and not settings["repeatable"]:
         raise InputError(
             "repeatable is False, but sequential models may recommend items again; leave it out. To leave seen items "

@@ -1,0 +1,117 @@
+"""The accuracy tables: for each, its title, the arguments of all its rows, and those of each row."""
+
+from dataclasses import dataclass
+
+SPLIT = "--eval_args={'split': {'LS': 'valid_and_test'}, 'group_by': 'user', 'order': 'TO', 'mode': 'full'}"
+NEXT_ITEM = [SPLIT, "--exclude_history=True", "--valid_metric=NDCG@10"]
+NEXT, CLOZE, UNKNOWN = "--objective=next", "--objective=cloze", "--query_time=last"
+COUNTED = "--model=CountedPairs"  # a row of benchmarks/counted_pairs.py
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of runs.
+
+    Attributes:
+        title: what is measured, with the protocol.
+        common: arguments of all rows.
+        rows: arguments of each row by its name.
+        metrics: of the test data; the rows are compared by the first one.
+        valid: metric of the validation data.
+    """
+
+    title: str
+    common: list[str]
+    rows: dict[str, list[str]]
+    metrics: tuple[str, ...] = ("NDCG@10", "Recall@10")
+    valid: str = "NDCG@10"
+
+
+def next_item(dataset: str, *meantime: str, length: int = 50) -> Table:
+    """All models that predict the next item, without seen items; `meantime` are further arguments of MEANTIME."""
+    cut = f"--MAX_ITEM_LIST_LENGTH={length}"
+    own = ["--model=MEANTIME", cut, *meantime]
+    return Table(
+        f"{dataset}: next item, leave-one-out in time order, all items ranked but seen ones",
+        [f"--dataset={dataset}", *NEXT_ITEM],
+        {
+            "SASRec of RecBole": ["--model=SASRec", cut],
+            "MEANTIME, next, time of the target known": [*own, NEXT],
+            "MEANTIME, next, time of the target unknown": [*own, NEXT, UNKNOWN],
+            "MEANTIME, cloze, time of the target known": [*own, CLOZE],
+            "MEANTIME, cloze, time of the target unknown": [*own, CLOZE, UNKNOWN],
+            "LightSANs": ["--model=LightSANs", cut],
+            "counted pairs, forward": [COUNTED, "--directions=forward"],
+            "counted pairs, both directions": [COUNTED, "--directions=both"],
+            "counted pairs, both directions, also of validation events": [
+                COUNTED, "--directions=both", "--counted_events=valid",
+            ],
+            "popularity": ["--model=Pop"],
+        },
+    )  # fmt: skip
+
+
+# RecBole's models learn from one example per event, MEANTIME from windows: with histories of 20 and 10 epochs they take
+# the time that MEANTIME takes, and twice that
+SHORT = ["--MAX_ITEM_LIST_LENGTH=20", "--train_batch_size=256", "--epochs=10"]
+CLICKS = ["--min_history=0", "--MAX_ITEM_LIST_LENGTH=20"]
+CONTEXT = "--context_features=[tab, duration_ms]"
+EXP_LOG = "--relative_kernels=['exp','log']"
+
+TABLES = {
+    "ml-100k": next_item("ml-100k"),
+    "ml-1m": next_item("ml-1m", "--train_window=100", "--train_batch_size=256", length=200),
+    "amazon-beauty": next_item("amazon-beauty"),
+    "ml-100k-seen": Table(
+        "ml-100k: next item, leave-one-out, all items ranked",
+        ["--dataset=ml-100k"],
+        {
+            "MEANTIME, time of the target known": ["--model=MEANTIME"],
+            "MEANTIME, time of the target unknown": ["--model=MEANTIME", UNKNOWN],
+            "SASRec": ["--model=SASRec", *SHORT],
+            "BERT4Rec": ["--model=BERT4Rec", *SHORT],
+            "LightSANs": ["--model=LightSANs", *SHORT],
+            "LightSANs of RecBole": ["--model=recbole.LightSANs", *SHORT],
+            "BST, features of users and items": [
+                "--model=BST", "--epochs=10", "--config_files=BST-next-item ml-100k-features",
+            ],
+        },
+        ("NDCG@10", "Recall@10", "MRR@10"),
+    ),
+    "ml-100k-labels": Table(
+        "ml-100k: is a rating 4 or more, split in time order over all users",
+        [
+            "--dataset=ml-100k", "--config_files=clicks ml-100k-features", "--mlp_hidden_size=[1024, 512, 256]",
+            "--train_batch_size=256", "--threshold={'rating': 4}", "--epochs=10", "--stopping_step=3", "--learner=adam",
+            "--learning_rate=0.001", "--metrics=[AUC, GAUC, LogLoss]",
+        ],
+        {"BST": ["--model=BST"], "DIN": ["--model=DIN"]},
+        ("AUC", "GAUC", "LogLoss"), "AUC",
+    ),
+    "kuairand": Table(  # DIN and WideDeep choose their columns themselves
+        "Clicks of KuaiRand-Pure, 14 days",
+        [
+            "--dataset=kuairand-pure-14d", "--embedding_size=16", "--train_batch_size=1024", "--eval_batch_size=8192",
+            "--epochs=10", "--stopping_step=3",
+        ],
+        {
+            "BST": ["--model=BST", *CLICKS, CONTEXT],
+            "BST without time gaps": ["--model=BST", *CLICKS, CONTEXT, "--time_gap=none"],
+            "DIN": ["--model=DIN", *CLICKS],
+            "WideDeep": ["--model=WideDeep"],
+        },
+        ("AUC", "GAUC", "LogLoss"), "AUC",
+    ),
+    # a search takes the best of many single runs, and some of them are lucky: run it with seeds that no search has used
+    "search-seeds": Table(
+        "The best points of the paper's grid on ml-100k, with seeds that the searches did not see",
+        ["--model=MEANTIME", "--dataset=ml-100k", "--valid_metric=NDCG@10"],
+        {
+            "defaults": [],
+            "H 128, exp and log": [
+                "--hidden_size=128", EXP_LOG, "--learning_rate=0.00100078", "--weight_decay=1e-5",
+            ],
+            "H 64, exp and log": [EXP_LOG, "--learning_rate=0.00110761"],
+        },
+    ),
+}  # fmt: skip
