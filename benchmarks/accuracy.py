@@ -94,7 +94,7 @@ def run(table: Table, name: str, seed: int, folder: Path, options: argparse.Name
     result = json.loads((place / "run.json").read_text())
     result["benchmark"] = {
         "seconds": sum(map(float, (place / "seconds").read_text().split())), "hardware": hardware(options.threads),
-        **epochs_of(result),
+        **epochs_of(result), "epochs_option": options.epochs,
     }  # fmt: skip
     (place / "run.json").write_text(json.dumps(result, indent=2))
     os.replace(place / "run.json", place / "result.json")
@@ -144,13 +144,19 @@ def page(name: str, found: dict[str, dict[int, dict]], folder: Path) -> str:
     versions = sorted({", ".join(f"{key} {value}" for key, value in one["versions"].items()) for one in results})
     return (
         f"# {table.title}\n\n"
-        f"Command: `python benchmarks/accuracy.py --table={name} --work FOLDER`, {date.today()}\n"
+        f"Command: `python benchmarks/accuracy.py --table={name} --work FOLDER`, {date.today()}{cap(results)}\n"
         f"Versions: {'; '.join(versions)}.\n"
         f"Arguments of all rows: `{' '.join(table.common)}`\n"
         f"The epoch that is best on the validation data ({table.valid}) is tested; mean ± standard deviation over the "
         f"seeds. Minutes are those of the whole run, on average; other programs may have run at the same time.\n\n"
         f"{rows(table, found)}\n\n{differences(table, found, folder)}"
     )
+
+
+def cap(results: list[dict]) -> str:
+    """What to say of runs with `--epochs`."""
+    limits = {one["benchmark"].get("epochs_option") for one in results} - {None}
+    return f"; **some rows have --epochs={min(limits)}**" if limits else ""
 
 
 def rows(table: Table, found: dict[str, dict[int, dict]]) -> str:

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 
 SPLIT = "--eval_args={'split': {'LS': 'valid_and_test'}, 'group_by': 'user', 'order': 'TO', 'mode': 'full'}"
-NEXT_ITEM = [SPLIT, "--exclude_history=True", "--valid_metric=NDCG@10"]
-NEXT, CLOZE, UNKNOWN = "--objective=next", "--objective=cloze", "--query_time=last"
+UNSEEN = "--exclude_history=True"  # general models rank no other items
+UNKNOWN = "--query_time=last"
+LONG = ["--train_window=100", "--train_batch_size=128"]  # of the masked objective
 COUNTED = "--model=CountedPairs"  # a row of benchmarks/counted_pairs.py
 
 
@@ -27,28 +28,41 @@ class Table:
     valid: str = "NDCG@10"
 
 
-def next_item(dataset: str, *meantime: str, length: int = 50) -> Table:
-    """All models that predict the next item, without seen items; `meantime` are further arguments of MEANTIME."""
+def next_item(dataset: str, *common: str, preset: str, length: int, cloze: list[str], batch: int) -> Table:
+    """All models that predict the next item, without seen items.
+
+    Args:
+        dataset: its name.
+        common: further arguments of all rows.
+        preset: of MEANTIME with `objective: next`.
+        length: of histories.
+        cloze: further arguments of MEANTIME with the paper's objective.
+        batch: windows in a batch of MEANTIME with `objective: next`.
+    """
     cut = f"--MAX_ITEM_LIST_LENGTH={length}"
-    own = ["--model=MEANTIME", cut, *meantime]
+    next_event = ["--model=MEANTIME", f"--config_files={preset}", f"--train_batch_size={batch}"]
+    position = ["--absolute_kernels=[position]", "--relative_kernels=[]"]
+    masked = ["--model=MEANTIME", cut, *cloze]
+    sequential = {
+        "SASRec of RecBole": ["--model=SASRec", cut],
+        "MEANTIME, next, time of the target known": next_event,
+        "MEANTIME, next, time of the target unknown": [*next_event, UNKNOWN],
+        "MEANTIME, next, position alone": [*next_event, UNKNOWN, *position],
+        "MEANTIME, cloze, time of the target known": masked,
+        "MEANTIME, cloze, time of the target unknown": [*masked, UNKNOWN],
+        "TiSASRec": ["--model=TiSASRec", cut, f"--train_window={length - 1}"],
+        "LightSANs": ["--model=LightSANs", cut],
+        "counted pairs, forward": [COUNTED, "--directions=forward"],
+        "counted pairs, both directions": [COUNTED, "--directions=both"],
+        "counted pairs, both directions, also of validation events": [
+            COUNTED, "--directions=both", "--counted_events=valid",
+        ],
+    }  # fmt: skip
     return Table(
         f"{dataset}: next item, leave-one-out in time order, all items ranked but seen ones",
-        [f"--dataset={dataset}", *NEXT_ITEM],
-        {
-            "SASRec of RecBole": ["--model=SASRec", cut],
-            "MEANTIME, next, time of the target known": [*own, NEXT],
-            "MEANTIME, next, time of the target unknown": [*own, NEXT, UNKNOWN],
-            "MEANTIME, cloze, time of the target known": [*own, CLOZE],
-            "MEANTIME, cloze, time of the target unknown": [*own, CLOZE, UNKNOWN],
-            "LightSANs": ["--model=LightSANs", cut],
-            "counted pairs, forward": [COUNTED, "--directions=forward"],
-            "counted pairs, both directions": [COUNTED, "--directions=both"],
-            "counted pairs, both directions, also of validation events": [
-                COUNTED, "--directions=both", "--counted_events=valid",
-            ],
-            "popularity": ["--model=Pop"],
-        },
-    )  # fmt: skip
+        [f"--dataset={dataset}", SPLIT, "--valid_metric=NDCG@10", *common],
+        {**{name: [*row, UNSEEN] for name, row in sequential.items()}, "popularity": ["--model=Pop"]},
+    )
 
 
 # RecBole's models learn from one example per event, MEANTIME from windows: with histories of 20 and 10 epochs they take
@@ -59,9 +73,12 @@ CONTEXT = "--context_features=[tab, duration_ms]"
 EXP_LOG = "--relative_kernels=['exp','log']"
 
 TABLES = {
-    "ml-100k": next_item("ml-100k"),
-    "ml-1m": next_item("ml-1m", "--train_window=100", "--train_batch_size=256", length=200),
-    "amazon-beauty": next_item("amazon-beauty"),
+    "ml-100k": next_item("ml-100k", preset="MEANTIME-next", length=200, cloze=LONG, batch=32),
+    "ml-1m": next_item("ml-1m", preset="MEANTIME-next", length=200, cloze=LONG, batch=64),
+    # the order of the public file that published figures are for
+    "amazon-beauty": next_item(
+        "amazon-beauty", "--tie_break=item", preset="MEANTIME-next-sparse", length=50, cloze=[], batch=512
+    ),
     "ml-100k-seen": Table(
         "ml-100k: next item, leave-one-out, all items ranked",
         ["--dataset=ml-100k"],

@@ -7,9 +7,9 @@ are up to `REACH` events apart in the training events of one user. The score of 
 
     sum over the history, newest item h_0 first, of DECAY^j * log(count(h_j, i) + PSEUDO_COUNTS / V)
 
-for V items, with pairs of distance d counted as d^-0.5. Popularity decides between equal scores. The form and the
-constants follow "Do Sequential Recommendation Benchmarks Really Require Higher-Order Sequence Modelling?" (RecSys
-2026).
+for V items, with pairs of distance d counted as d^-0.5. Popularity decides between equal scores. The
+constants are those of "Do Sequential Recommendation Benchmarks Really Require Higher-Order Sequence Modelling?" (RecSys
+2026); the formula is ours.
 
 Keys: `directions` is forward (i came after h_j) or both; `counted_events` is train, or valid: with the events of the
 validation data, as published. For leave-one-out only, and its validation metrics then mean nothing.
