@@ -34,6 +34,28 @@ def newest_positions(length: Tensor, limit: int, slots: int, width: int) -> tupl
     return (slot + length.unsqueeze(1) - used).clamp(max=width - 1), slot < used
 
 
+def newest_events(
+    items: Tensor, time: Tensor, length: Tensor, limit: int, free: int = 0
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The newest events of right-padded histories, without positions that no row of the batch uses.
+
+    Args:
+        items, time: of the events, oldest first, [B, L].
+        length: events of each history, [B].
+        limit: largest number of events to use.
+        free: positions to add at the end.
+
+    Returns:
+        items [B, T], 0 in the padding; time, that of the last event in the padding, float64 [B, T]; and the events in
+        use, [B].
+    """
+    used, width = length.clamp(max=limit), items.shape[1]
+    index, is_event = newest_positions(length, limit, used_length(used, width) + free or 1, width)
+    time = time.gather(1, index).to(torch.float64)
+    last_time = time.gather(1, (used - 1).clamp(min=0).unsqueeze(1))
+    return items.gather(1, index).masked_fill(~is_event, 0), torch.where(is_event, time, last_time), used
+
+
 def used_length(length: Tensor, width: int) -> int:
     """The largest length in a batch, 0 for an empty batch; `width`, that of the padded lists, while tracing."""
     if torch.compiler.is_compiling():

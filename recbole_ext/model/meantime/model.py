@@ -30,9 +30,8 @@ from recbole_ext.model.batching import (
     length_buckets,
     map_length_buckets,
     map_used_positions,
-    newest_positions,
+    newest_events,
     unique_consecutive_rows,
-    used_length,
 )
 from recbole_ext.model.contract import AttentionWeights, Head
 from recbole_ext.model.layers import (
@@ -278,15 +277,14 @@ class MEANTIME(SequentialRecommender):
 
     def _window(self, interaction, item: Tensor, time: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """The newest N - 1 events, then an item [B] at a time [B], which defaults to that of the last event."""
-        history, times, length = (interaction[name] for name in (self.ITEM_SEQ, self.TIME_SEQ, self.ITEM_SEQ_LEN))
-        limit, width = self.max_seq_length - 1, history.shape[1]
-        used = length.clamp(max=limit)
-        index, mask = newest_positions(length, limit, used_length(used, width) + 1, width)
+        columns = (interaction[name] for name in (self.ITEM_SEQ, self.TIME_SEQ, self.ITEM_SEQ_LEN))
+        items, times, used = newest_events(*columns, self.max_seq_length - 1, free=1)
         last = used.unsqueeze(1)
-        times = times.gather(1, index).to(torch.float64)
-        last_time = times.gather(1, (last - 1).clamp(min=0)) if time is None else time.unsqueeze(1)
-        items = history.gather(1, index).masked_fill(~mask, 0).scatter(1, last, item.unsqueeze(1))
-        return items, torch.where(mask, times, last_time), used + 1
+        items = items.scatter(1, last, item.unsqueeze(1))
+        if time is not None:
+            is_event = torch.arange(items.shape[1], device=items.device) < last
+            times = torch.where(is_event, times, time.unsqueeze(1))
+        return items, times, used + 1
 
     def forward(self, interaction) -> Tensor:
         """Vectors [B, H] of the users at the time of the request; scores are products with the item table."""

@@ -35,9 +35,8 @@ from torch.nn import functional as F
 from recbole_ext.model.batching import (
     map_length_buckets,
     map_used_positions,
-    newest_positions,
+    newest_events,
     unique_consecutive_rows,
-    used_length,
 )
 from recbole_ext.model.contract import AttentionWeights, Head
 from recbole_ext.model.layers import Dropout, check_times, load_item_vectors, recorded_inputs
@@ -162,13 +161,8 @@ class TiSASRec(SequentialRecommender):
 
     def _history(self, interaction) -> tuple[Tensor, Tensor, Tensor]:
         """The newest N - 1 events: items [B, T], seconds [B, T], events in use [B]; as for `encode`."""
-        items, time, length = (interaction[name] for name in (self.ITEM_SEQ, self.TIME_SEQ, self.ITEM_SEQ_LEN))
-        limit, width = self.max_seq_length - 1, items.shape[1]
-        used = length.clamp(max=limit)
-        index, mask = newest_positions(length, limit, used_length(used, width) or 1, width)
-        time = time.gather(1, index).to(torch.float64)
-        last_time = time.gather(1, (used - 1).unsqueeze(1))
-        return items.gather(1, index).masked_fill(~mask, 0), torch.where(mask, time, last_time), used
+        columns = (interaction[name] for name in (self.ITEM_SEQ, self.TIME_SEQ, self.ITEM_SEQ_LEN))
+        return newest_events(*columns, self.max_seq_length - 1)
 
     def forward(self, interaction) -> Tensor:
         """Vectors [B, H] of the users after their last event; scores are products with the item table."""
