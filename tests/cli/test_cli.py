@@ -267,6 +267,7 @@ def test_ml_100k_is_the_data_set_if_none_is_named(call, monkeypatch):
     assert seen == ["ml-100k", "2023", "007"]
 
 
+@pytest.mark.slow
 def test_the_command_is_a_process_whose_log_has_plain_numbers(toy):
     folder = Path(recbole_ext.__file__).parents[1]
     command = [sys.executable, "-m", "recbole_ext", "--model", "MEANTIME", *toy]

@@ -95,6 +95,7 @@ def test_the_loss_is_taken_at_masked_slots_only():
     assert not torch.equal(model.cloze_loss(items, time, length, answers, chosen), loss)
 
 
+@pytest.mark.slow
 def test_500_steps_of_single_tiny_windows_stay_finite(make_model):
     keys = {"mask_ratio": 0.05, "MAX_ITEM_LIST_LENGTH": 3, "train_batch_size": 1, "train_window": 1}
     model, train, _, _ = make_model(**keys)
