@@ -165,7 +165,11 @@ def unaveraged_weights(model: Any, checkpoint: dict[str, Any], path: str | os.Pa
     """
     stored = checkpoint.get("unaveraged_weights", {})
     for name, weights in model.named_parameters():
-        if name not in stored or stored[name].shape != weights.shape or not stored[name].isfinite().all():
+        if (
+            name not in stored
+            or (stored[name].shape, stored[name].dtype) != (weights.shape, weights.dtype)
+            or not stored[name].isfinite().all()
+        ):
             raise InputError(
                 f"checkpoint {path} has no valid weights before averaging of '{name}'; start the training again."
             )

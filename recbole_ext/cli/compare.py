@@ -50,11 +50,11 @@ def main(argv: Sequence[str]) -> None:
         check_suffix(options.html, (".html",), "--html")
     html_path = None if options.html is None else writable_file(options.html, "--html")
 
-    from recbole_ext.comparison.compare import compare
+    from recbole_ext.comparison.compare import compare, files_read
 
-    comparison = compare(
-        rows(words), options.baseline, options.metrics, options.confidence, options.resamples, options.seed
-    )
+    runs = rows(words)
+    check_outputs({"--html": options.html, "--json": options.json}, files_read(runs))
+    comparison = compare(runs, options.baseline, options.metrics, options.confidence, options.resamples, options.seed)
     text = json.dumps(comparison.to_dict(), indent=2, ensure_ascii=False, allow_nan=False)
     print(text if json_path == "-" else summary(comparison))
     for sentence in comparison.warnings:

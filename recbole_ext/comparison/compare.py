@@ -11,7 +11,7 @@ import pandas as pd
 
 from recbole_ext.comparison import protocol
 from recbole_ext.comparison.figures import all_figures
-from recbole_ext.comparison.runs import Run, check_same_users, read_run
+from recbole_ext.comparison.runs import Run, check_same_users, files_of_run, read_run
 from recbole_ext.comparison.statistics import bootstrap_difference, holm
 from recbole_ext.errors import InputError
 from recbole_ext.utils.atomic_write import write_whole
@@ -154,6 +154,26 @@ def compare(
         _table(rows, baseline, names, options), _run_table(rows), baseline, user_count, options["confidence"],
         options["resamples"], protocol.protocol(every_run[0]), warnings,
     )  # fmt: skip
+
+
+def files_read(runs: Sequence[str] | Mapping[str, Any]) -> dict[str, str]:
+    """The files that `compare` reads: each run, and the metrics of each user and the checkpoint that it names.
+
+    Args:
+        runs: as for `compare`.
+
+    Returns:
+        paths, by a description of each for messages.
+
+    Raises:
+        InputError: there is no such file, or it is not the result of a run.
+    """
+    listed = [file for files in runs.values() for file in files] if isinstance(runs, Mapping) else list(runs)
+    return {
+        f"run {path}" + f" ({kind})" * (kind != "run"): file
+        for path in _paths(listed)
+        for kind, file in files_of_run(path).items()
+    }
 
 
 # -------------------------------------------------------------------- rows

@@ -41,7 +41,9 @@ def protocol(run: Run) -> dict[str, Any]:
     # RecBole's general models, for which `repeatable` is False, never rank items of the training data
     excludes_history = bool(keys.get("exclude_history")) or keys.get("repeatable") is False
     facts = {
-        "data set": keys.get("dataset"), "split": split, "candidates": (evaluation.get("mode") or {}).get("test"),
+        "data set": keys.get("dataset"), "split": split,
+        "order of events at the same time": keys.get("tie_break", "file"),
+        "candidates": (evaluation.get("mode") or {}).get("test"),
         "items of the history are ranked": not excludes_history,
         "time of the target is known": keys.get("query_time") == "target",
         **{key: keys.get(key) for key in EVENT_FILTERS},
@@ -69,9 +71,28 @@ def differences(rows: dict[str, list[Run]]) -> list[str]:
             if fact == "candidates":
                 raise InputError(f"the rows cannot be compared, because their candidates differ: {sides}.")
             sentences.append(f"The rows differ in their protocol, {fact}: {sides}.")
+    sentences += _seeds_of_candidates(rows)
     unknown = [run.path for runs in rows.values() for run in runs if run.keys is None or run.test_data is None]
     if unknown:
         sentences.append(
             f"The protocol or the test items of {', '.join(unknown)} are not stated; compare the JSON files of --json."
         )
     return sentences
+
+
+def _seeds_of_candidates(rows: dict[str, list[Run]]) -> list[str]:
+    """A sentence if candidates are drawn and the rows have other seeds, on which the draw depends."""
+    seeds: dict[str, list[str]] = {}
+    for name, runs in rows.items():
+        drawn = [(run.keys or {}).get("seed") for run in runs if _draws_candidates(run)]
+        if drawn:
+            seeds.setdefault(", ".join(sorted(map(str, drawn))), []).append(name)
+    if len(seeds) < 2:
+        return []
+    sides = "; ".join(f"{of_rows} ({', '.join(names)})" for of_rows, names in seeds.items())
+    return [f"The rows have other candidates, which are drawn by seed: {sides}; run all of them with the same seeds."]
+
+
+def _draws_candidates(run: Run) -> bool:
+    mode = str(protocol(run)["candidates"])
+    return mode.startswith(("uni", "pop"))

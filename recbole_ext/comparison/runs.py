@@ -69,18 +69,9 @@ def read_run(path: str) -> Run:
 
 def _read_result(path: str) -> Run:
     """The run of a JSON file, with the metrics of each user that it names, or else with those of its checkpoint."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            result = json.load(file)
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"{path} cannot be read as JSON: {error}.") from error
-    keys, metrics = (result.get(name) if isinstance(result, dict) else None for name in ("config", "test_result"))
-    if not isinstance(keys, dict) or not isinstance(metrics, dict):
-        raise InputError(f"{path} is not the result of a run with test data; it should be a file of --json.")
-    file_name, checkpoint = (
-        _beside(result.get(name), path) if isinstance(result.get(name), str) else None
-        for name in ("per_user", "checkpoint")
-    )
+    result = _load_result(path)
+    keys, metrics, named = result["config"], result["test_result"], _named_files(result, path)
+    file_name, checkpoint = named.get("per_user"), named.get("checkpoint")
     if file_name is None and checkpoint is None:
         raise InputError(f"{path} names no metrics of each user and no checkpoint; run it again with --per_user=FILE.")
     if file_name is None:
@@ -88,6 +79,34 @@ def _read_result(path: str) -> Run:
     run = _run(path, read_table(file_name), keys, result.get("test_data"))
     _check_means(run, metrics, file_name)
     return run
+
+
+def files_of_run(path: str) -> dict[str, str]:
+    """The files that `read_run` may read, by what they are: `run`, and the `per_user` or `checkpoint` of a JSON file.
+
+    Raises:
+        InputError: the JSON file cannot be read, or is not the result of a run.
+    """
+    is_result = path.lower().endswith(".json") and os.path.isfile(path)
+    return {"run": path, **(_named_files(_load_result(path), path) if is_result else {})}
+
+
+def _load_result(path: str) -> dict[str, Any]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            result = json.load(file)
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f"{path} cannot be read as JSON: {error}.") from error
+    parts = [result.get(name) if isinstance(result, dict) else None for name in ("config", "test_result")]
+    if not all(isinstance(part, dict) for part in parts):
+        raise InputError(f"{path} is not the result of a run with test data; it should be a file of --json.")
+    return result
+
+
+def _named_files(result: dict[str, Any], path: str) -> dict[str, str]:
+    """The files that a result names: its `per_user` and its `checkpoint`, those that it has."""
+    names = {name: result.get(name) for name in ("per_user", "checkpoint")}
+    return {name: _beside(file, path) for name, file in names.items() if isinstance(file, str) and file}
 
 
 def _beside(name: str, path: str) -> str:
@@ -140,6 +159,7 @@ def read_table(path: str) -> Table:
 
 def _run(path: str, table: Table, keys: Any, test_data: Any) -> Run:
     """The run of a table of `per_user_table`, after checks of every value."""
+    _check_stated(keys, test_data, path)
     frame, source = table.frame, table.path
     names = [str(name) for name in frame.columns]
     if len(names) < 3 or names[1] not in COUNTS:
@@ -165,6 +185,27 @@ def _run(path: str, table: Table, keys: Any, test_data: Any) -> Run:
     sums = (numbers[metrics].fillna(0) * weights).groupby(users).sum()
     targets = numbers[[count]].assign(rankings=1.0).groupby(users).sum()
     return Run(path, keys, test_data, sums, weights.groupby(users).sum(), targets)
+
+
+def _check_stated(keys: Any, test_data: Any, path: str) -> None:
+    """`InputError` if the keys of a run or its test data, where it has them, are not what a run writes."""
+    sides: list[tuple[str, Any, dict[str, type]]] = [("test_data", test_data, {"digest": str, "items": int})]
+    if keys is not None:
+        evaluation = keys.get("eval_args") if isinstance(keys, dict) else None
+        sides += [
+            ("config", keys, {"model": str, "eval_args": dict}),
+            ("config.eval_args", evaluation, {"split": dict, "mode": dict}),
+        ]
+    kinds = {dict: "a dictionary", str: "a text", int: "a whole number"}
+    for name, value, members in sides:
+        if value is None:
+            continue
+        if not isinstance(value, dict):
+            raise InputError(f"{path}: {name} is {value!r}; it should be a dictionary, as a run writes it.")
+        for member, kind in members.items():
+            if not isinstance(value.get(member), kind):
+                found = repr(value[member]) if member in value else "missing"
+                raise InputError(f"{path}: {name}.{member} is {found}; it should be {kinds[kind]}, as a run writes it.")
 
 
 def _weight(metric: str, numbers: pd.DataFrame, count: str) -> pd.Series:

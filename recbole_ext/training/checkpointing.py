@@ -159,6 +159,11 @@ class ResumableCheckpoints:
         if self.weight_average is not None:
             self.weight_average.load(checkpoint["state_dict"])
             self.weight_average.load_weights(unaveraged_weights(self.model, checkpoint, path))
+        elif checkpoint.get("unaveraged_weights"):
+            raise InputError(
+                f"checkpoint {path} has averaged weights, but its ema_decay is {self.config['ema_decay']}; it was "
+                f"edited, so start the training again."
+            )
         for group, configured in zip(self.optimizer.param_groups, options, strict=True):
             group.update(configured)
         self.resume_state = latest
@@ -250,7 +255,7 @@ class ResumableCheckpoints:
         if self.weight_average is None:
             return {"state_dict": state}
         unaveraged = {name: state[name] for name in self.weight_average.parameters}
-        return {"state_dict": {**state, **self.weight_average.average}, "unaveraged_weights": unaveraged}
+        return {"state_dict": self.weight_average.state(self.model), "unaveraged_weights": unaveraged}
 
 
 def _other_parameter(model: Any) -> dict[str, Any]:

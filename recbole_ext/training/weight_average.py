@@ -44,6 +44,13 @@ class WeightAverage:
         for name, parameter in self.parameters.items():
             parameter.copy_(weights[name])
 
+    def state(self, model: nn.Module) -> dict[str, Tensor]:
+        """The model's state_dict with the average; parameters that several modules share have it under each name."""
+        average = {id(weights): self.average.get(name) for name, weights in self.parameters.items()}
+        named = model.named_parameters(remove_duplicate=False)
+        averaged = {name: average[id(weights)] for name, weights in named if average.get(id(weights)) is not None}
+        return {**model.state_dict(), **averaged}
+
     def weights(self) -> dict[str, Tensor]:
         """Copies of the model's weights, by name."""
         return {name: weights.detach().clone() for name, weights in self.parameters.items()}

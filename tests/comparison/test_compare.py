@@ -118,6 +118,7 @@ def test_users_named_like_numbers_or_missing_values_stay_what_they_are(write):
         ({"query_time": "target"}, "time of the target is known: false (SASRec); true (X)"),
         ({"exclude_history": True}, "items of the history are ranked: true (SASRec); false (X)"),
         ({"repeatable": False}, "items of the history are ranked: true (SASRec); false (X)"),
+        ({"tie_break": "item"}, "order of events at the same time: file (SASRec); item (X)"),
         ({"dataset": "toy-2"}, "data set: toy (SASRec); toy-2 (X)"),
         ({"eval_args": {**KEYS["eval_args"], "split": {"LS": "test_only"}}}, "split: "),
         ({"user_inter_num_interval": "[5,inf)"}, "user_inter_num_interval: null (SASRec); [5,inf) (X)"),
@@ -128,6 +129,35 @@ def test_users_named_like_numbers_or_missing_values_stay_what_they_are(write):
 def test_other_protocols_are_compared_with_a_warning(write, keys, sentence):
     (warning,) = compare([write("a"), write("b", model="X", **keys)]).warnings
     assert sentence in warning
+
+
+def test_candidates_that_are_drawn_by_other_seeds_are_said(write):
+    sampled = {**KEYS["eval_args"], "mode": {"valid": "full", "test": "uni20-unseen"}}
+    files = [write("a", eval_args=sampled), write("b", model="X", eval_args=sampled, seed=2)]
+    (warning,) = compare(files).warnings
+    assert "have other candidates, which are drawn by seed: 1 (SASRec); 2 (X)" in warning
+    assert compare([files[0], write("c", model="X", eval_args=sampled)]).warnings == []
+    assert compare([write("d"), write("e", model="X", seed=2)]).warnings == []
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "sentence"),
+    [
+        ("test_data", [1], "b.json: test_data is [1]; it should be a dictionary"),
+        ("test_data", {"digest": "0"}, "b.json: test_data.items is missing; it should be a whole number"),
+        ("config", {}, "b.json: config.model is missing; it should be a text"),
+        ("config", {**KEYS, "eval_args": "x"}, "b.json: config.eval_args is 'x'; it should be a dictionary"),
+        ("config", {**KEYS, "eval_args": {"split": 5}}, "b.json: config.eval_args.split is 5; it should be"),
+        ("config", {**KEYS, "eval_args": {"split": {}, "mode": "full"}}, "config.eval_args.mode is 'full'"),
+        ("per_user", "", "b.json names no metrics of each user and no checkpoint"),
+    ],
+)
+def test_a_result_that_was_edited_is_one_sentence(write, part, value, sentence):
+    files = [write("a"), write("b", model="X")]
+    result = json.loads(Path("b.json").read_text())
+    Path("b.json").write_text(json.dumps({**result, part: value}))
+    with pytest.raises(InputError, match=re.escape(sentence)):
+        compare(files)
 
 
 def test_group_by_is_not_read_for_leave_one_out(write):
@@ -221,6 +251,8 @@ def test_a_wrong_file_of_metrics_is_one_sentence_and_status_2(write, text, sente
         (["a.json", "b.json", "--html=x"], "--html is 'x'; it should be the name of a file that ends in .html"),
         (["a.json", "b.json", "--json=b.json"], "--json is 'b.json', which would overwrite the file of run b.json"),
         (["x=a.json", "y=b.json", "--json=b.json"], "would overwrite the file of run y=b.json"),
+        (["?.json", "--json=b.json"], "--json is 'b.json', which would overwrite the file of run b.json"),
+        (["a.json", "b.json", "--json=b.csv"], "--json is 'b.csv', which would overwrite the file of run b.json (per_"),
         (["a.json", "b.json", "--base=x"], "compare has no option --base; did you mean --baseline?"),
         (["a.json", "-x", "b.json"], "argument '-x' is not understood"),
     ],

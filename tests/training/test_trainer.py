@@ -71,11 +71,26 @@ def test_without_a_step_the_average_is_the_model(make_trainer):
     assert trainer.weight_average.average == {}
 
 
+def test_weights_that_two_modules_share_are_saved_averaged_under_both_names(make_trainer):
+    trainer, train, valid, _ = make_trainer("GRU4RecCPR", epochs=2, ema_decay=0.9, reranker_CAN_NUM="5")
+    trainer.fit(train, valid)
+    state = checkpoint.load(trainer.saved_model_file)["state_dict"]
+    assert torch.equal(state["item_embedding.weight"], state["out_item_embedding.weight"])
+    trainer.evaluate(valid)  # loads the checkpoint
+    assert torch.equal(trainer.model.item_embedding.weight, state["item_embedding.weight"])
+
+
 def test_an_average_without_its_weights_cannot_resume(make_trainer, tmp_path):
     trainer, train, valid, _ = make_trainer("MEANTIME", epochs=1, ema_decay=0.9)
     trainer.fit(train, valid)
     content = checkpoint.load(trainer.saved_model_file)
-    for change in ({}, {"item_bias": content["unaveraged_weights"]["item_bias"][1:]}):
+    bias = content["unaveraged_weights"]["item_bias"]
+    other, *_ = make_trainer("MEANTIME", epochs=2)
+    checkpoint.save({**content, "config": {**content["config"], "ema_decay": 0.0}}, "edited.pth")
+    with pytest.raises(InputError, match="has averaged weights, but its ema_decay is 0.0"):
+        other.resume_checkpoint("edited.pth")
+    whole = {**content["unaveraged_weights"], "item_bias": bias.to(torch.int64)}
+    for change in ({}, {"item_bias": bias[1:]}, whole):
         content["unaveraged_weights"] = change
         checkpoint.save(content, trainer.saved_model_file)
         other, *_ = make_trainer("MEANTIME", epochs=2, ema_decay=0.9)
