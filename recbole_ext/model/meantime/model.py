@@ -277,8 +277,8 @@ class MEANTIME(SequentialRecommender):
 
     def _window(self, interaction, item: Tensor, time: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """The newest N - 1 events, then an item [B] at a time [B], which defaults to that of the last event."""
-        columns = (interaction[name] for name in (self.ITEM_SEQ, self.TIME_SEQ, self.ITEM_SEQ_LEN))
-        items, times, used = newest_events(*columns, self.max_seq_length - 1, free=1)
+        history, times, length = (interaction[name] for name in (self.ITEM_SEQ, self.TIME_SEQ, self.ITEM_SEQ_LEN))
+        items, times, used = newest_events(history, times, length, self.max_seq_length - 1, free=1)
         last = used.unsqueeze(1)
         items = items.scatter(1, last, item.unsqueeze(1))
         if time is not None:

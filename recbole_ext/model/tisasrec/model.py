@@ -161,8 +161,8 @@ class TiSASRec(SequentialRecommender):
 
     def _history(self, interaction) -> tuple[Tensor, Tensor, Tensor]:
         """The newest N - 1 events: items [B, T], seconds [B, T], events in use [B]; as for `encode`."""
-        columns = (interaction[name] for name in (self.ITEM_SEQ, self.TIME_SEQ, self.ITEM_SEQ_LEN))
-        return newest_events(*columns, self.max_seq_length - 1)
+        history, times, length = (interaction[name] for name in (self.ITEM_SEQ, self.TIME_SEQ, self.ITEM_SEQ_LEN))
+        return newest_events(history, times, length, self.max_seq_length - 1)
 
     def forward(self, interaction) -> Tensor:
         """Vectors [B, H] of the users after their last event; scores are products with the item table."""
