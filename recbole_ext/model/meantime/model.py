@@ -101,11 +101,12 @@ class MEANTIME(SequentialRecommender):
             for _ in range(config["n_layers"])
         )  # fmt: skip
         self.dropout = Dropout(dropout)
-        self.head, self.head_norm = None, nn.LayerNorm(hidden, eps=eps)
+        # stored optimizers know parameters by their order: the head comes before its norm
+        self.head = None if self.is_sasrec else nn.Linear(hidden, hidden)
+        self.head_norm = nn.LayerNorm(hidden, eps=eps)
         if self.is_sasrec:
             self.register_buffer("item_bias", torch.zeros(self.n_items), persistent=False)
         else:
-            self.head = nn.Linear(hidden, hidden)
             self.item_bias = nn.Parameter(torch.zeros(self.n_items))
         self.loss = item_loss(config, dataset, self.n_items)
         self._initialise(config["initializer_range"])
