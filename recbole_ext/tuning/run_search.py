@@ -76,8 +76,9 @@ def search(
             check_unchanged(journal, config, space)
         plan = stored_plan(journal, model, dataset, checked)
     else:
-        check_installed(checked.get("search_alg"))
-        plan = new_plan(model, Config(model, dataset, config_file_list, config_dict, argv), space, checked)
+        config = Config(model, dataset, config_file_list, config_dict, argv)
+        check_installed(checked.get("search_alg"))  # before the data is read
+        plan = new_plan(model, config, space, checked)
         journal = Journal(new_folder(storage_path, plan.name, plan.config.dataset))
     try:
         run_trials(plan, journal, bool(resume))
