@@ -26,6 +26,12 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+def check_heads(hidden_size: int, n_heads: int) -> None:
+    """Raise `InputError` if the heads cannot share the hidden features equally."""
+    if hidden_size % n_heads:
+        raise InputError(f"hidden_size is {hidden_size}, which n_heads {n_heads} does not divide.")
+
+
 def split_heads(x: Tensor, heads: int) -> Tensor:
     """[B, T, H] -> [B, n, T, d]."""
     return x.unflatten(-1, (heads, -1)).transpose(1, 2)

@@ -251,10 +251,9 @@ class ResumableCheckpoints:
 
     def _weights(self) -> dict[str, dict[str, torch.Tensor]]:
         """The weights to serve and, with `ema_decay`, those from which training resumes."""
-        state = self.model.state_dict()
         if self.weight_average is None:
-            return {"state_dict": state}
-        unaveraged = {name: state[name] for name in self.weight_average.parameters}
+            return {"state_dict": self.model.state_dict()}
+        unaveraged = {name: weights.detach() for name, weights in self.weight_average.parameters.items()}
         return {"state_dict": self.weight_average.state(self.model), "unaveraged_weights": unaveraged}
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from recbole_ext.errors import InputError
-from recbole_ext.model.layers import ACTIVATIONS
+from recbole_ext.model.layers import ACTIVATIONS, check_heads
 from recbole_ext.model.losses import LOSS_VALIDATORS, LOSSES, keys_without_effect
 from recbole_ext.utils.validators import Bool, Int, OneOf, OrNone, validate_keys
 
@@ -31,8 +31,7 @@ class LightSANsOptions:
         self.position, self.attention, self.heads = values["position"], values["attention"], values["n_heads"]
         self.compat, self.loss_type = values["recbole_compat"], values["loss_type"]
         self.without_effect = keys_without_effect(self.loss_type)
-        if values["hidden_size"] % self.heads:
-            raise InputError(f"hidden_size is {values['hidden_size']}, which n_heads {self.heads} does not divide.")
+        check_heads(values["hidden_size"], self.heads)
         if self.compat and self.loss_type not in ("CE", "BPR"):
             raise InputError(f"recbole_compat is True with loss_type {self.loss_type}; RecBole has CE and BPR only.")
         if self.compat and (self.position, self.attention) != ("decoupled", "low_rank"):

@@ -26,7 +26,7 @@ class TemporalContext:
         queries: the same at the query positions, each [B, R, H] or [1, 1, H].
         sin: sines and cosines for (queries, keys), or `None` without a sin kernel.
         gaps: cells and weights of `GapTable.locate`, or `None` without a tabulated kernel.
-        mask: 0 where a query may attend to a key, else minus infinity, [B, 1, K], [B, R, K] or [1, R, K].
+        mask: 0 where a query may attend to a key, else minus infinity, [B, 1, K], [B, R, K] or [R, K].
         query_count, key_count: R and K.
     """
 
@@ -96,9 +96,7 @@ class TemporalPositions:
         is_seen = key_slot <= query_slot if self.causal else (key_slot < self.length.unsqueeze(1)).unsqueeze(1)
         mask = torch.zeros(is_seen.shape, dtype=self.dtype, device=is_seen.device).masked_fill_(~is_seen, -torch.inf)
         queries = [select(table) for table in self.queries]
-        return TemporalContext(
-            keys, queries, sin, gaps, mask if mask.dim() > 2 else mask.unsqueeze(0), query_count, count
-        )
+        return TemporalContext(keys, queries, sin, gaps, mask, query_count, count)
 
 
 def _rows(x: Tensor, rows: slice) -> Tensor:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from recbole_ext.errors import InputError
+from recbole_ext.model.layers import check_heads
 from recbole_ext.model.losses import DISTRIBUTIONS, LOSS_VALIDATORS, LOSSES, UNSEEN, keys_without_effect
 from recbole_ext.utils.validators import Int, Number, OneOf, validate_keys
 
@@ -25,9 +25,7 @@ class TiSASRecOptions:
 
     def __init__(self, config: Any):
         values = validate_keys(config, VALIDATORS)
-        hidden, heads = values["hidden_size"], values["n_heads"]
-        if hidden % heads:
-            raise InputError(f"hidden_size is {hidden}, which n_heads {heads} does not divide.")
+        check_heads(values["hidden_size"], values["n_heads"])
         self.unit: float | None = None if values["time_interval"] == "personalised" else values["interval_unit"]
         self.without_effect = keys_without_effect(values["loss_type"])
         if self.unit is None:
