@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from recbole_ext.model.cross_entropy import cross_entropy_over_items
 from recbole_ext.utils.validators import Bool, Int, Number, OneOf
 
 LOSSES = ("CE", "SSM", "gBCE", "BCE")
@@ -221,31 +222,10 @@ def item_loss(config: Any, dataset: Any, n_items: int) -> ItemLoss:
     return ItemLoss(config["loss_type"], sampler, bool(config["logq_correction"]), float(config["gbce_calibration"]))
 
 
-def cross_entropy_over_items(hidden: Tensor, table: Tensor, bias: Tensor | None, target: Tensor) -> Tensor:
-    """Mean cross entropy of a softmax over all rows of a table.
-
-    Args:
-        hidden: [M, H].
-        table: item vectors [V, H].
-        bias: [V], or `None`.
-        target: index of the right row, [M].
-
-    Returns:
-        a scalar, in float32 or better.
-    """
-
-    def summed(table: Tensor, bias: Tensor | None, hidden: Tensor, target: Tensor) -> Tensor:
-        return F.cross_entropy(F.linear(hidden, table, bias), target, reduction="sum")
-
-    if len(hidden) * len(table) <= LOGITS_AT_ONCE:
-        return F.cross_entropy(F.linear(hidden, table, bias), target)
-    return _in_chunks(summed, table, bias, (hidden, target), len(table)) / len(hidden)
-
-
 def _in_chunks(
     summed: SummedLoss, table: Tensor, bias: Tensor | None, columns: tuple[Tensor, ...], numbers_per_target: int
 ) -> Tensor:
-    """The sum of the losses, without ever holding more than `LOGITS_AT_ONCE` logits.
+    """The sum of losses with negatives, without ever holding more than `LOGITS_AT_ONCE` logits.
 
     With more, targets are taken in chunks whose logits are computed again for the gradient: the same value, and memory
     that does not grow with the number of targets.

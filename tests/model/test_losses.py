@@ -1,13 +1,12 @@
-"""Losses over all items and over sampled negatives: against plain formulations, and in expectation."""
+"""Losses over sampled negatives: against plain formulations, and in expectation. See also test_cross_entropy.py."""
 
 import math
 
 import pytest
 import torch
-from torch.nn import functional as F
 
 from recbole_ext.model import losses
-from recbole_ext.model.losses import DISTRIBUTIONS, ItemLoss, NegativeSampler, cross_entropy_over_items
+from recbole_ext.model.losses import DISTRIBUTIONS, ItemLoss, NegativeSampler
 
 TARGETS, HIDDEN, ITEMS = 7, 4, 12  # items with the padding
 COUNTS = torch.tensor([0, 5, 0, 1, 9, 2, 2, 3, 1, 1, 4, 2])
@@ -106,10 +105,10 @@ def test_gradients_of_the_sampled_softmax_approach_those_of_the_full_one():
         torch.testing.assert_close(sampled, exact, atol=0.005, rtol=0)
 
 
-@pytest.mark.parametrize("loss_type", ["CE", "SSM", "gBCE", "BCE"])
+@pytest.mark.parametrize("loss_type", ["SSM", "gBCE", "BCE"])
 def test_chunks_change_no_value_and_no_gradient(loss_type, monkeypatch):
     found = []
-    for most in (2**27, 24):  # 24 logits: two rows of all items, four rows with five negatives
+    for most in (2**27, 24):  # 24 logits: four rows with five negatives
         monkeypatch.setattr(losses, "LOGITS_AT_ONCE", most)
         hidden, table, bias, target = inputs()
         torch.manual_seed(3)
@@ -129,45 +128,3 @@ def test_a_single_item_has_a_finite_loss():
     for loss_type in ("CE", "SSM", "gBCE", "BCE"):
         value = ItemLoss(loss_type, NegativeSampler("uniform", 4, counts))(hidden, table, None, torch.tensor([1, 1]))
         assert torch.isfinite(value)
-
-
-# ---------------------------------------------------------------- loss over all items
-
-
-def loss_and_gradients(count: int, dtype: torch.dtype = torch.float64) -> tuple[torch.Tensor, ...]:
-    generator = torch.Generator().manual_seed(0)
-    shapes = ((count, 6), (50, 6), (50,))
-    hidden, table, bias = (torch.randn(shape, generator=generator, dtype=dtype).requires_grad_() for shape in shapes)
-    target = torch.randint(0, 50, (count,), generator=generator)
-    loss = cross_entropy_over_items(hidden, table, bias, target)
-    return loss.detach(), *torch.autograd.grad(loss, (hidden, table, bias))
-
-
-def test_the_loss_is_the_mean_cross_entropy():
-    generator = torch.Generator().manual_seed(0)
-    hidden, table = torch.randn(7, 6, generator=generator), torch.randn(50, 6, generator=generator)
-    bias, target = torch.randn(50, generator=generator), torch.arange(7)
-    right = -(hidden @ table.T + bias).log_softmax(-1)[torch.arange(7), target].mean()
-    assert torch.allclose(cross_entropy_over_items(hidden, table, bias, target), right)
-
-
-@pytest.mark.parametrize("at_once", [1, 50, 149, 350, 1000])
-def test_in_chunks_the_loss_and_its_gradients_are_the_same(monkeypatch, at_once):
-    whole = loss_and_gradients(13)
-    calls = []
-    original = F.cross_entropy
-    monkeypatch.setattr(F, "cross_entropy", lambda x, *args, **keys: calls.append(len(x)) or original(x, *args, **keys))
-    monkeypatch.setattr(losses, "LOGITS_AT_ONCE", at_once)
-    parts = loss_and_gradients(13)
-    assert max(calls) == (13 if at_once == 1000 else max(1, at_once // 50))
-    for one, other in zip(whole, parts, strict=True):
-        assert torch.allclose(one, other, rtol=0, atol=1e-14)
-
-
-def test_in_chunks_the_loss_works_under_autocast(monkeypatch):
-    monkeypatch.setattr(losses, "LOGITS_AT_ONCE", 200)
-    whole = loss_and_gradients(13, torch.float32)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        parts = loss_and_gradients(13, torch.float32)
-    assert parts[0].dtype == torch.float32
-    assert abs(float(whole[0] - parts[0])) < 0.05

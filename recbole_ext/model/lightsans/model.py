@@ -22,6 +22,7 @@ from torch.nn import functional as F
 
 from recbole_ext.model.batching import map_length_buckets, newest_positions, unique_consecutive_rows
 from recbole_ext.model.contract import AttentionWeights, Head, Interests
+from recbole_ext.model.cross_entropy import cross_entropy_over_items
 from recbole_ext.model.layers import (
     Dropout,
     gather_positions,
@@ -39,7 +40,7 @@ from recbole_ext.model.lightsans.attention import (
 )
 from recbole_ext.model.lightsans.options import VALIDATORS, LightSANsOptions
 from recbole_ext.model.lightsans.recbole_compat import RecBoleAttention
-from recbole_ext.model.losses import cross_entropy_over_items, item_loss
+from recbole_ext.model.losses import item_loss
 
 
 class LightSANs(SequentialRecommender):

@@ -34,13 +34,14 @@ from recbole_ext.model.batching import (
     unique_consecutive_rows,
 )
 from recbole_ext.model.contract import AttentionWeights, Head
+from recbole_ext.model.cross_entropy import cross_entropy_over_items
 from recbole_ext.model.layers import (
     Dropout,
     check_times,
     load_item_vectors,
     recorded_inputs,
 )
-from recbole_ext.model.losses import cross_entropy_over_items, item_loss
+from recbole_ext.model.losses import item_loss
 from recbole_ext.model.meantime.attention import MixedBlock, SASRecBlock, TemporalPositions
 from recbole_ext.model.meantime.kernels import DAY, TABULATED, GapTable, SinPhases, day_range
 from recbole_ext.model.meantime.options import VALIDATORS, MeantimeOptions
