@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from recbole_ext.model.meantime.masking import mask_items
 from tests.oracles.bare import bare_meantime, sequences
 
 ITEMS = 40
@@ -20,7 +21,7 @@ def draw(
     items, _, length = sequences(LENGTHS, catalogue)
     items, length = items.repeat(rows // len(LENGTHS), 1), length.repeat(rows // len(LENGTHS))
     torch.manual_seed(seed)
-    tokens, chosen = model.mask_items(items, length)
+    tokens, chosen = mask_items(items, length, mask_ratio, model.mask_id)
     return items, tokens, chosen, torch.arange(30) < length.unsqueeze(1), model.mask_id
 
 

@@ -44,6 +44,7 @@ from recbole_ext.model.layers import (
 from recbole_ext.model.losses import item_loss
 from recbole_ext.model.meantime.attention import MixedBlock, SASRecBlock, TemporalPositions
 from recbole_ext.model.meantime.kernels import DAY, TABULATED, GapTable, SinPhases, day_range
+from recbole_ext.model.meantime.masking import mask_items
 from recbole_ext.model.meantime.options import VALIDATORS, MeantimeOptions
 
 
@@ -197,7 +198,7 @@ class MEANTIME(SequentialRecommender):
         items, time, length = self.training_window(interaction)
         if self.causal:
             return self.next_loss(items, time, length)
-        tokens, chosen = self.mask_items(items, length)
+        tokens, chosen = mask_items(items, length, self.mask_ratio, self.mask_id)
         return self.cloze_loss(tokens, time, length, items, chosen)
 
     def next_loss(self, items: Tensor, time: Tensor, length: Tensor) -> Tensor:
@@ -240,22 +241,6 @@ class MEANTIME(SequentialRecommender):
         if self.pad_class:
             return cross_entropy_over_items(vectors, table, bias, target)
         return self.loss(vectors, table, bias, target)
-
-    def mask_items(self, items: Tensor, length: Tensor) -> tuple[Tensor, Tensor]:
-        """Choose positions to predict, each with probability `mask_ratio` and at least one in each row.
-
-        Of the chosen, 80 % become [MASK], 10 % a random item, 10 % keep their item.
-
-        Returns:
-            tokens [B, T] and the chosen positions, bool [B, T].
-        """
-        position = torch.arange(items.shape[1], device=items.device)
-        draw = torch.rand(items.shape, device=items.device).masked_fill(position >= length.unsqueeze(1), 2.0)
-        chosen = (draw < self.mask_ratio) | (draw == draw.amin(dim=1, keepdim=True))
-        action = torch.rand(items.shape, device=items.device)
-        random_items = torch.randint(1, self.n_items, items.shape, device=items.device)
-        tokens = torch.where(chosen & (action < 0.8), self.mask_id, items)
-        return torch.where(chosen & (action >= 0.8) & (action < 0.9), random_items, tokens), chosen
 
     # ---------------------------------------------------------------- scoring
 
