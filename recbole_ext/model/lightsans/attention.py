@@ -103,6 +103,14 @@ class LowRankAttention(nn.Module):
         self, queries: Tensor, x: Tensor, mask: Tensor, value: nn.Linear, weights: list[Tensor] | None = None
     ) -> Tensor:
         """Context of the queries; `weights` receives those of the items [B, 2K, T] and the interests [B, n, K, R]."""
+        logits, values, aggregation = self.interact(queries, x, mask, value)
+        interaction = logits.softmax(2)
+        if weights is not None:
+            weights += [aggregation, interaction]
+        return self.context(interaction, values)
+
+    def interact(self, queries: Tensor, x: Tensor, mask: Tensor, value: nn.Linear) -> tuple[Tensor, Tensor, Tensor]:
+        """Logits of the queries [B, n, K, R], values of the interests [B, K, H], weights of the items [B, 2K, T]."""
         theta = torch.cat([self.key_interests.T @ self.key.weight, self.value_interests.T @ value.weight])  # [2K, H]
         relevance = theta @ x.transpose(1, 2)  # [B, 2K, T]
         aggregation = relevance.masked_fill(~mask.unsqueeze(1), -torch.inf).softmax(-1)
@@ -115,9 +123,10 @@ class LowRankAttention(nn.Module):
         projected_keys = torch.cat([key @ query for key, query in projected], dim=1)  # [B, nK, H]
         bias = (keys * self.query.bias).unflatten(-1, (self.heads, d)).sum(-1).transpose(1, 2).flatten(1)  # [B, nK]
         logits = projected_keys @ queries.transpose(1, 2) + bias.unsqueeze(-1)  # [B, nK, R]
-        interaction = logits.unflatten(1, (self.heads, self.interests)).softmax(2)
-        if weights is not None:
-            weights += [aggregation, interaction]
+        return logits.unflatten(1, (self.heads, self.interests)), values, aggregation
+
+    def context(self, interaction: Tensor, values: Tensor) -> Tensor:
+        """Means [B, R, H] of the interests' values [B, K, H] by weights [B, n, K, R], after dropout."""
         blocks = values.repeat(1, self.heads, 1) * self.blocks  # [B, nK, H], each head's values in its own columns
         return self.dropout(interaction.flatten(1, 2)).transpose(1, 2) @ blocks
 

@@ -134,8 +134,6 @@ class LightSANs(SequentialRecommender):
         *blocks, last_block = self.blocks
         for block in blocks:
             x = block(x, mask)
-        if self.compat:  # there, the weights of one position depend on all queries
-            return gather_positions(last_block(x, mask), last).squeeze(1)
         return last_block(x, mask, last).squeeze(1)
 
     def forward(self, items: Tensor, length: Tensor) -> Tensor:
@@ -168,7 +166,7 @@ class LightSANs(SequentialRecommender):
             negative = self.item_embedding(interaction[self.NEG_ITEM_ID])
             difference = (users * (self.item_embedding(positive) - negative)).sum(-1)
             return -F.logsigmoid(difference).mean()
-        if self.compat:  # there, the padding is a class
+        if self.compat and self.loss_type == "CE":  # there, the padding is a class
             return cross_entropy_over_items(users, table, None, positive)
         return self.loss(users, table, None, positive)
 

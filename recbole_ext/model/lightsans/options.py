@@ -32,8 +32,6 @@ class LightSANsOptions:
         self.compat, self.loss_type = values["recbole_compat"], values["loss_type"]
         self.without_effect = keys_without_effect(self.loss_type)
         check_heads(values["hidden_size"], self.heads)
-        if self.compat and self.loss_type not in ("CE", "BPR"):
-            raise InputError(f"recbole_compat is True with loss_type {self.loss_type}; RecBole has CE and BPR only.")
         if self.compat and (self.position, self.attention) != ("decoupled", "low_rank"):
             raise InputError(
                 f"recbole_compat is True with position {self.position} and attention {self.attention}; RecBole's "

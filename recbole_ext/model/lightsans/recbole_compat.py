@@ -49,16 +49,21 @@ def from_recbole(state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 class RecBoleAttention(Attention):
-    """The parameters of `Attention`, used as in RecBole: x [B, L, H] -> [B, L, H], padding included."""
+    """The parameters of `Attention`, used as in RecBole, padding included; the logits need all T = L positions."""
 
     def forward(self, x: Tensor, mask: Tensor, positions: Tensor | None = None) -> Tensor:
-        def interests(projected: Tensor, theta: Tensor) -> Tensor:
-            return (projected @ theta).softmax(dim=1).transpose(1, 2) @ projected  # [B, K, H]
-
-        items, key, value = self.items, self.items.key(x), self.value(x)
-        parts = items.query(x), interests(key, items.key_interests), interests(value, items.value_interests), value
-        query, key, pooled, value = (split_heads(part, items.heads) for part in parts)
-        d = query.shape[-1]
-        attention = (query @ key.transpose(2, 3) / d**0.5).softmax(dim=-2)
-        position = (self.position.logits(x.shape[1]) / (2 * d) ** 0.5).softmax(dim=-2)
-        return self.output(join_heads(items.dropout(attention) @ pooled + position @ value))
+        """x [B, L, H] -> [B, L, H], or [B, R, H] at `positions` [B, R]."""
+        heads, d = self.items.heads, x.shape[-1] // self.items.heads
+        logits, values, _ = self.items.interact(x, x, torch.ones_like(mask), self.value)
+        attention = logits.softmax(-1)  # over the queries, [B, n, K, L]
+        position = (self.position.logits(x.shape[1]) / (2 * d) ** 0.5).softmax(-2)  # over the queries, [n, L, L]
+        if positions is None:
+            by_position = join_heads(position @ split_heads(self.value(x), heads))
+        else:
+            chosen = positions[:, None, None].expand(-1, *attention.shape[1:3], -1)
+            attention, position = attention.gather(-1, chosen), position[:, positions].transpose(0, 1)  # [B, n, R, L]
+            # for few queries, project the sums of the states instead of all states
+            sums = (position @ x.unsqueeze(1)).unbind(1), position.sum(-1, keepdim=True).unbind(1)
+            parts = zip(*sums, self.value.weight.split(d), self.value.bias.split(d), strict=True)
+            by_position = torch.cat([states @ weight.T + total * bias for states, total, weight, bias in parts], -1)
+        return self.output(self.items.context(attention, values) + by_position)
