@@ -5,7 +5,7 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from logging import FileHandler, getLogger
 from typing import Any
 
@@ -67,6 +67,8 @@ def run_recbole(
 
     Returns:
         RecBole's result: `best_valid_score`, `valid_score_bigger`, `best_valid_result`, `test_result`; and
+        `valid_sample`, with `eval_users` the metrics by which the epoch was chosen, as `users` of `all_users` and
+        `result`, whereas `best_valid_result` is of all users;
         `checkpoint` and `per_user`, the paths of these files or `None`, `test_data`, which describes the test data of
         `per_user`, and `config`, the keys of the run.
 
@@ -107,6 +109,9 @@ def run_recbole(
         trainer.resume_checkpoint(resume)
     logger.info(_training_length(config, bool(valid_data)))
     score, valid_result = trainer.fit(train_data, valid_data, saved=saved, show_progress=config["show_progress"])
+    valid_sample = trainer.describe_sample(valid_result)
+    if valid_sample is not None:
+        score, valid_result = trainer.validate_all_users(valid_data, saved, config["show_progress"])
     users = None
     if per_user_path is None:
         test_result = trainer.evaluate(test_data, load_best_model=saved, show_progress=config["show_progress"])
@@ -115,6 +120,8 @@ def run_recbole(
     trainer.tensorboard.close()
 
     logger.info("The running environment of this training is as follows:\n" + get_environment(config).draw())
+    if valid_sample is not None:
+        logger.info(set_color("best valid ", "yellow") + f"of {trainer.user_sample}: {valid_sample['result']}")
     logger.info(set_color("best valid ", "yellow") + f": {valid_result}")
     logger.info(set_color("test result", "yellow") + f": {test_result}")
     if users is not None and per_user_path is not None:
@@ -125,6 +132,7 @@ def run_recbole(
         "best_valid_score": float(score),
         "valid_score_bigger": config["valid_metric_bigger"],
         "best_valid_result": valid_result,
+        "valid_sample": valid_sample,
         "test_result": test_result,
         "checkpoint": trainer.saved_model_file if saved else None,
         "per_user": per_user_path if test_result is not None else None,
@@ -217,19 +225,36 @@ def evaluate_checkpoint(
     Returns:
         the configuration, the metrics (None without test data), and the metrics of each user or None.
     """
-    config, network, _, train_data, _, test_data = load_data_and_model(path, None, model, config_dict)
+    with _trainer_of(path, model, config_dict) as (trainer, _, test_data):
+        evaluation = {"load_best_model": False, "show_progress": trainer.config["show_progress"]}
+        if per_user:
+            return trainer.config, *trainer.evaluate_per_user(test_data, **evaluation)
+        return trainer.config, trainer.evaluate(test_data, **evaluation), None
+
+
+def validate_checkpoint(
+    path: str, model: type | None = None, config_dict: dict[str, Any] | None = None
+) -> tuple[float, dict[str, float]]:
+    """The score (of `valid_metric`) and the metrics of a checkpoint on its validation data, with all users.
+
+    Args:
+        path, model, config_dict: as for `load_data_and_model`; there must be validation data.
+    """
+    with _trainer_of(path, model, config_dict) as (trainer, valid_data, _):
+        return trainer.validate_all_users(valid_data, False, trainer.config["show_progress"])
+
+
+@contextlib.contextmanager
+def _trainer_of(path: str, model: type | None, config_dict: dict[str, Any] | None) -> Iterator[tuple]:
+    """A trainer for the evaluation of a checkpoint, and its validation and test data."""
+    config, network, _, train_data, valid_data, test_data = load_data_and_model(path, None, model, config_dict)
     trainer = get_trainer(config)(config, network)
     trainer.eval_collector.data_collect(train_data)  # some metrics need counts of the training data
-    evaluation = {"load_best_model": False, "show_progress": config["show_progress"]}
-    if per_user:
-        metrics, users = trainer.evaluate_per_user(test_data, **evaluation)
-    else:
-        metrics, users = trainer.evaluate(test_data, **evaluation), None
+    yield trainer, valid_data, test_data
     trainer.tensorboard.close()  # RecBole's trainer starts a TensorBoard log, which would be empty
     shutil.rmtree(trainer.tensorboard.log_dir, ignore_errors=True)
     with contextlib.suppress(OSError):
         os.rmdir(os.path.dirname(trainer.tensorboard.log_dir))
-    return config, metrics, users
 
 
 def _start_log(config) -> None:

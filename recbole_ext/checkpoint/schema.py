@@ -234,6 +234,10 @@ CONTENT = Record(
         "best_valid_result": Each(metric),
     },
     {
+        "valid_users": optional(Value(
+            "two whole numbers, the users of validation and all users",
+            lambda value: isinstance(value, list) and len(value) == 2 and all(map(_is_whole, value)),
+        )),
         "run": text, "versions": Each(text), "random": RANDOM,
         "unaveraged_weights": Each(Value("a tensor", _is_tensor)),
         "curves": Record({"train_loss": Items(loss), "valid_score": Items(optional(number))}),

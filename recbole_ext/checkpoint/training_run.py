@@ -112,6 +112,7 @@ class TrainingRun:
         valid_result: metrics of that epoch on the validation data. There are no test metrics, because the test runs
             after the last checkpoint is written.
         train_loss, valid_score: a value for each stored epoch; None for an epoch without one.
+        valid_users: numbers of users whom scores and metrics measure, and of all users; None if they measure all.
     """
 
     model: str
@@ -122,6 +123,7 @@ class TrainingRun:
     valid_result: dict[str, float]
     train_loss: list[float | None]
     valid_score: list[float | None]
+    valid_users: list[int] | None = None
 
 
 def read_run(path: str | os.PathLike, checkpoint: dict[str, Any] | None = None) -> TrainingRun:
@@ -146,5 +148,5 @@ def read_run(path: str | os.PathLike, checkpoint: dict[str, Any] | None = None) 
     return TrainingRun(
         best["model"], best["config"]["dataset"], best["config"]["valid_metric"],
         best["best_valid_score"] if best["best_valid_result"] else None, best["epoch"] + 1,
-        best["best_valid_result"], curves.train_loss, curves.valid_score,
+        best["best_valid_result"], curves.train_loss, curves.valid_score, best.get("valid_users"),
     )  # fmt: skip

@@ -162,7 +162,7 @@ def publish(result: dict[str, Any], summary: str, json_path: str | None) -> None
 
 
 def table(result: dict[str, Any]) -> str:
-    """The metrics of the validation and the test data side by side, and the path of the checkpoint."""
+    """The metrics of the validation and the test data side by side, those of `eval_users`, and the checkpoint."""
     from texttable import Texttable
 
     valid, test = result["best_valid_result"] or {}, result["test_result"] or {}
@@ -173,7 +173,14 @@ def table(result: dict[str, Any]) -> str:
     names = dict.fromkeys([*valid, *test])
     rows = [[name, *(f"{part[name]:.4f}" if name in part else "" for part in (valid, test))] for name in names]
     metrics.add_rows([["metric", "valid", "test"], *rows])
-    return metrics.draw() + (f"\ncheckpoint: {result['checkpoint']}" if result["checkpoint"] else "")
+    sample, lines = result.get("valid_sample"), [metrics.draw()]
+    if sample is not None:
+        figures = ", ".join(f"{name} {value:.4f}" for name, value in sample["result"].items())
+        users = f"{sample['users']:,} of {sample['all_users']:,} users"
+        lines.append(f"validation during training, on {users} (eval_users): {figures}")
+    if result["checkpoint"]:
+        lines.append(f"checkpoint: {result['checkpoint']}")
+    return "\n".join(lines)
 
 
 def write_json(result: dict[str, Any], path: str) -> None:

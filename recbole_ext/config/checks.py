@@ -121,6 +121,11 @@ def check_evaluation(config: Any) -> None:
     label_metrics = [metric for metric in metrics if is_label_metric(metric, modes)]
     rank_metrics = [metric for metric in metrics if metric not in label_metrics]
     _check_modes(config, modes)
+    if config["eval_users"] and not config["USER_ID_FIELD"]:
+        raise InputError(
+            f"eval_users is {config['eval_users']}, but the data have no users, as USER_ID_FIELD is empty; leave "
+            f"eval_users out."
+        )
     if label_metrics and rank_metrics:
         raise InputError(
             f"metrics has {label_metrics[0]}, which measures labels, and {rank_metrics[0]}, which measures ranks; "

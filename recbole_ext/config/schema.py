@@ -89,6 +89,7 @@ VALIDATORS: dict[str, Validator] = {
     }),
     "repeatable": boolean, "metrics": ListOf(MetricName()),
     "topk": ListOf(positive), "valid_metric": string, "valid_metric_bigger": boolean, "eval_batch_size": positive,
+    "eval_users": OrNone(positive),
     "metric_decimal_place": Int("[0, 15]"), "eval_memory_mb": OrNone(Number("(0, 1e12]")),
     # files and columns
     "min_history": OrNone(Int("[0, inf)")), "time_unit": OneOf("s", "ms", "us", "ns", "D"),

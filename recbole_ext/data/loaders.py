@@ -86,10 +86,9 @@ def data_preparation(config, dataset):
         _check_draws(getattr(loader, "_sampler", None))
         if config["transform"] == "mask_itemseq":
             _check_masks(loader._dataset)
-    if {"AUC", "GAUC"} & set(config["metrics"]):
-        for part, loader in zip(("valid", "test"), loaders[1:], strict=True):
-            if config["eval_args"]["mode"][part] == "labeled" and loader is not None:
-                _check_classes(loader._dataset, part, config)
+    for part, loader in zip(("valid", "test"), loaders[1:], strict=True):
+        if config["eval_args"]["mode"][part] == "labeled" and loader is not None:
+            check_classes(loader._dataset, f"the {part} data", config)
     return loaders
 
 
@@ -168,22 +167,34 @@ def _check_masks(dataset) -> None:
             )
 
 
-def _check_classes(dataset, part: str, config) -> None:
-    """Refuse labels for which AUC is undefined."""
+def check_classes(dataset, part: str, config, remedy: str = "another threshold or another split") -> None:
+    """Refuse labels for which AUC or GAUC is undefined, if one of them is measured.
+
+    Args:
+        dataset: validation or test data.
+        part: its name in the message.
+        config: of the run.
+        remedy: what to change besides the metric.
+
+    Raises:
+        InputError: all labels are equal; or no user has both, which GAUC needs.
+    """
+    if not {"AUC", "GAUC"} & set(config["metrics"]):
+        return
     field, metric = config["LABEL_FIELD"], "AUC" if "AUC" in config["metrics"] else "GAUC"
     if len(dataset.inter_feat) == 0 or field not in dataset.inter_feat:  # the trainer checks that there are labels
         return
     label = dataset.inter_feat[field]
     if len(labels := set(label.tolist())) < 2:
         raise InputError(
-            f"metrics has {metric}, but in the {part} data every '{field}' is {labels.pop():g}; {metric} needs labels "
-            f"of 0 and of 1: choose LogLoss, another threshold or another split."
+            f"metrics has {metric}, but in {part} every '{field}' is {labels.pop():g}; {metric} needs labels of 0 and "
+            f"of 1: choose LogLoss, {remedy}."
         )
     if "GAUC" not in config["metrics"]:
         return
     user = dataset.inter_feat[config["USER_ID_FIELD"]]
     if not set(user[label > 0].tolist()) & set(user[label == 0].tolist()):
-        raise InputError(f"metrics has GAUC, but in the {part} data no user has events of both labels; choose AUC.")
+        raise InputError(f"metrics has GAUC, but in {part} no user has events of both labels; choose AUC, {remedy}.")
 
 
 # -------------------------------------------------------------------- random draws of loaders

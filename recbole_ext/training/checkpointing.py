@@ -19,6 +19,7 @@ from recbole_ext.checkpoint.restore import (
 from recbole_ext.checkpoint.training_run import LearningCurves, ResumeState, find_resume_state, latest_file
 from recbole_ext.data.description import describe
 from recbole_ext.data.files.exact_time import ExactTimeDataset
+from recbole_ext.data.user_sample import UserSample
 from recbole_ext.errors import InputError
 from recbole_ext.model import contract
 from recbole_ext.model.losses import KEYS_OF_LOSS
@@ -32,7 +33,7 @@ from recbole_ext.utils.versions import versions
 # keys that a resumed training must keep, besides those of its loss and of its model
 FIXED_KEYS = (
     "learner", "ema_decay", "loss_type", "train_neg_sample_args", "valid_metric", "eval_args", "exclude_history",
-    "tie_break",
+    "tie_break", "eval_users",
 )  # fmt: skip
 # options of an optimizer that come from the checkpoint; the others come from the configuration
 STORED_OPTIONS = ("params", "lr", "weight_decay")
@@ -58,6 +59,7 @@ class ResumableCheckpoints:
     """
 
     weight_average: WeightAverage | None = None  # RecBole's constructor sets it, in `_build_optimizer`
+    user_sample: UserSample | None = None  # `SampledValidation` sets it
 
     config: Any
     model: Any
@@ -146,7 +148,9 @@ class ResumableCheckpoints:
         if checkpoint.get("random") is None or checkpoint.get("sampler") is None:
             raise InputError(f"checkpoint {path} has no states of random generators; start the training again.")
         of_loss = KEYS_OF_LOSS.get(self.config["loss_type"], ())
-        compare_keys(checkpoint, self.config, (*FIXED_KEYS, *of_loss, *contract.structural_keys(self.model)), path)
+        of_sample = ("seed",) if self.config["eval_users"] else ()  # which the users are drawn from
+        of_model = contract.structural_keys(self.model)
+        compare_keys(checkpoint, self.config, (*FIXED_KEYS, *of_loss, *of_sample, *of_model), path)
         for key in ("learning_rate", "weight_decay"):
             if checkpoint["config"].get(key) != self.config[key]:
                 value = checkpoint["config"].get(key)
@@ -236,6 +240,7 @@ class ResumableCheckpoints:
             "cur_step": self.cur_step,
             "best_valid_score": float(self.best_valid_score),
             "best_valid_result": dict(best_result or {}),
+            "valid_users": self.user_sample and [self.user_sample.users, self.user_sample.all_users],
             "curves": self.curves.to_dict(),
             **self._weights(),
             "other_parameter": _other_parameter(self.model),

@@ -24,11 +24,12 @@ from recbole_ext.evaluation.exclude_history import SeenItemFilter
 from recbole_ext.evaluation.per_user import check_users, describe_test_data, per_user_table
 from recbole_ext.training.checkpointing import ResumableCheckpoints
 from recbole_ext.training.logs import TensorBoardLog, tensorboard_errors, tensorboard_in_log_dir
+from recbole_ext.training.sampled_validation import SampledValidation
 from recbole_ext.training.weight_average import WeightAverage
 
 
 def get_trainer(config) -> type:
-    """The trainer class for the model of `config`: RecBole's choice, with `CheckedTrainer` and `ResumableCheckpoints`.
+    """The trainer class for the model of `config`: RecBole's choice with the mixins of this folder.
 
     Checkpoints load with `torch.load(weights_only=True)` and are replaced atomically. They hold the configuration as
     plain values, the model's name, the tokens of users and items, the origin of time, versions, and the states of all
@@ -40,7 +41,8 @@ def get_trainer(config) -> type:
 @cache
 def _with_mixins(base: type) -> type:
     """A subclass of RecBole's trainer class, the same one at each call."""
-    return type(base.__name__, (CheckedTrainer, ResumableCheckpoints, base), {"__doc__": base.__doc__})
+    mixins = CheckedTrainer, SampledValidation, ResumableCheckpoints
+    return type(base.__name__, (*mixins, base), {"__doc__": base.__doc__})
 
 
 class CheckedTrainer:

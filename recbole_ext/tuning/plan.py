@@ -8,6 +8,7 @@ import recbole
 
 from recbole_ext.config import Config
 from recbole_ext.config.checks import check_item_count, check_run
+from recbole_ext.data.user_sample import UserSample, size_of_sample
 from recbole_ext.errors import InputError
 from recbole_ext.model.registry import name_of
 from recbole_ext.tuning.journal import OUT_OF_TIME, PLAN, Journal, Record
@@ -74,6 +75,16 @@ class Plan:
     def mode(self) -> str:
         """Whether the score is maximised or minimised: `"max"` or `"min"`."""
         return "max" if self.config["valid_metric_bigger"] else "min"
+
+    @property
+    def user_sample(self) -> UserSample | None:
+        """The users on whom trials are validated; None for all."""
+        return size_of_sample(self.data.parts[1], self.config)
+
+    @property
+    def measured(self) -> str:
+        """What the scores of trials are measured on, for sentences."""
+        return "the validation data" + (f" of {self.user_sample}" if self.user_sample else "")
 
     def invalid_reason(self) -> InvalidReason:
         return InvalidReason(self.model, self.config.dataset, self.keys)

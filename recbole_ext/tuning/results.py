@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from typing import Any
 
 from recbole_ext.errors import InputError, SearchError
-from recbole_ext.quick_start import evaluate_checkpoint
+from recbole_ext.quick_start import evaluate_checkpoint, validate_checkpoint
 from recbole_ext.tuning import figures
 from recbole_ext.tuning.journal import Journal, Record, ranked
 from recbole_ext.tuning.plan import Plan
@@ -36,23 +36,28 @@ def finish(plan: Plan, journal: Journal) -> dict[str, Any]:
     journal.drop_checkpoints({record["trial"] for record in ranking[: plan.options.keep_checkpoints]})
     best = ranking[0]
     comment = (
-        f"# Trial {best['trial']} of {len(records)}: {plan.config['valid_metric']} {best['best_score']} on the "
-        f"validation data, after epoch {best['best_epoch']}.\n"
+        f"# Trial {best['trial']} of {len(records)}: {plan.config['valid_metric']} {best['best_score']} on "
+        f"{plan.measured}, after epoch {best['best_epoch']}.\n"
     )
     keys = {"model": plan.name, "dataset": plan.config.dataset, **plan.keys, **best["keys"]}
     journal.write_yaml(BEST, keys, comment)
     checkpoint = journal.checkpoint(best["trial"])
     try:
         model_class = None if isinstance(plan.model, str) else plan.model
-        config, test_result, _ = evaluate_checkpoint(checkpoint, model_class, {"use_gpu": plan.config["use_gpu"]})
+        device = {"use_gpu": plan.config["use_gpu"]}
+        config, test_result, _ = evaluate_checkpoint(checkpoint, model_class, device)
+        score, valid_result, sample = best["best_score"], best["best_metrics"], None
+        if plan.user_sample is not None:
+            sample = plan.user_sample.describe(valid_result)
+            score, valid_result = validate_checkpoint(checkpoint, model_class, device)
     except InputError as error:
         write_report(plan, journal, records, None)
         command = f"train it again with --config_files={shlex.quote(journal.path(BEST))}"
         raise InputError(f"trial {best['trial']} is the best, but {str(error).rstrip('.')}; {command}.") from error
     write_report(plan, journal, records, test_result)
     return {
-        "best_valid_score": best["best_score"], "valid_score_bigger": plan.mode == "max",
-        "best_valid_result": best["best_metrics"], "test_result": test_result, "checkpoint": checkpoint,
+        "best_valid_score": score, "valid_score_bigger": plan.mode == "max", "best_valid_result": valid_result,
+        "valid_sample": sample, "test_result": test_result, "checkpoint": checkpoint,
         "config": config.to_dict(), "trial": best["trial"], "keys": best["keys"], "trials": records,
         "folder": journal.folder,
     }  # fmt: skip
@@ -89,11 +94,18 @@ def write_table(journal: Journal, records: list[Record], keys: list[str]) -> Non
 def write_report(plan: Plan, journal: Journal, records: list[Record], test_result: dict[str, float] | None) -> None:
     title = f"{plan.name} on {plan.config.dataset}"
     metric = plan.config["valid_metric"]
-    journal.write(REPORT, report_page(title, records, plan.space, metric, plan.mode == "max", test_result))
+    page = report_page(title, records, plan.space, metric, plan.mode == "max", test_result, plan.measured)
+    journal.write(REPORT, page)
 
 
 def report_page(
-    title: str, records: list[Record], space: Space, metric: str, bigger: bool, test_result: dict[str, float] | None
+    title: str,
+    records: list[Record],
+    space: Space,
+    metric: str,
+    bigger: bool,
+    test_result: dict[str, float] | None,
+    measured: str = "the validation data",
 ) -> str:
     """The content of report.html.
 
@@ -104,6 +116,7 @@ def report_page(
         metric: name of the score.
         bigger: whether a bigger score is better.
         test_result: metrics of the best trial on the test data, if it was tested.
+        measured: what the scores are measured on.
     """
     best = next(iter(ranked(records, bigger)), None)
     return render(
@@ -114,6 +127,7 @@ def report_page(
         best=best,
         keys=list(space),
         metric=metric,
+        measured=measured,
         test_result=test_result or {},
         statuses=Counter(record["status"] for record in records),
         epochs=sum(record["epochs"] for record in records),

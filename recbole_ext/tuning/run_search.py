@@ -51,8 +51,8 @@ def search(
 
     Returns:
         the result of `run_recbole` for the best trial: `best_valid_score`, `valid_score_bigger`, `best_valid_result`,
-        `test_result`, `checkpoint` and `config`; and `trial` (its number), `keys` (its values), `trials` (the records
-        of all trials) and `folder`, which contains best.yaml, trials.csv and report.html.
+        `valid_sample`, `test_result`, `checkpoint` and `config`; and `trial` (its number), `keys` (its values),
+        `trials` (the records of all trials) and `folder`, which contains best.yaml, trials.csv and report.html.
 
     Raises:
         InputError: an argument is invalid, and no trial has started; or the checkpoint of the best trial is missing.

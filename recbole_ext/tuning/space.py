@@ -35,7 +35,7 @@ HYPER_TEST_NUMBERS = {"uniform": 2, "loguniform": 2, "quniform": 3}  # arguments
 NOT_SEARCHED = {
     "model", "dataset", "data_path", "checkpoint_dir", "log_dir", "config_files", "benchmark_filename", "eval_args",
     "metrics", "topk", "valid_metric", "valid_metric_bigger", "metric_decimal_place", "eval_step", "repeatable",
-    "use_gpu", "gpu_id", "show_progress", "state", "allow_unknown", "nproc", "world_size", "encoding",
+    "eval_users", "use_gpu", "gpu_id", "show_progress", "state", "allow_unknown", "nproc", "world_size", "encoding",
     "field_separator", "seq_separator", "epochs", "user_inter_num_interval", "item_inter_num_interval", "val_interval",
     "rm_dup_inter", "filter_inter_by_user_or_item", "exclude_history", "threshold", "min_history", "load_col",
     "unload_col",

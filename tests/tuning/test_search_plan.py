@@ -9,10 +9,12 @@ import yaml
 from recbole.utils import init_seed
 
 from recbole_ext import Config, InputError, create_dataset, data_preparation
+from recbole_ext.tuning import results
 from recbole_ext.tuning.journal import OUT_OF_TIME, Journal, newest_folder
 from recbole_ext.tuning.options import SearchOptions
 from recbole_ext.tuning.plan import new_plan, remaining_trials, stored_plan
 from recbole_ext.utils.signals import SigtermReceived
+from tests.tuning.conftest import make_record
 
 RATE = {"learning_rate": {"choice": [0.001, 0.01]}}
 
@@ -202,3 +204,21 @@ def test_running_ray_restores_the_sigterm_handler(monkeypatch):
             assert signal.getsignal(signal.SIGTERM) is ours
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def test_a_search_on_some_users_says_so_and_measures_all_users_at_the_end(planned, tmp_path, monkeypatch):
+    plan = planned(RATE, eval_users=8)
+    assert plan.measured == "the validation data of 8 of 30 users"
+    assert planned(RATE, eval_users=30).measured == planned(RATE).measured == "the validation data"
+    with pytest.raises(InputError, match="eval_users"):
+        planned({**RATE, "eval_users": {"choice": [5, 8]}})
+    monkeypatch.setattr(results, "evaluate_checkpoint", lambda *_: (plan.config, {"ndcg@5": 0.1}, None))
+    monkeypatch.setattr(results, "validate_checkpoint", lambda *_: (0.2, {"ndcg@5": 0.2}))
+    journal = Journal(str(tmp_path / "search"))
+    journal.start(plan.to_dict())
+    journal.add(make_record(1, 0.3, keys={"learning_rate": 0.01}))
+    result = results.finish(plan, journal)
+    assert (result["best_valid_score"], result["best_valid_result"]) == (0.2, {"ndcg@5": 0.2})
+    assert result["valid_sample"] == {"users": 8, "all_users": 30, "result": make_record(1, 0.3)["best_metrics"]}
+    for name in ("best.yaml", "report.html"):
+        assert "the validation data of 8 of 30 users" in Path(journal.path(name)).read_text(encoding="utf-8")
