@@ -22,14 +22,16 @@ import torch
 Run = Callable[[], object]
 
 
-def training_step(loss: Callable[[], torch.Tensor], model: torch.nn.Module) -> Run:
-    """Forward, backward and Adam, as a function that does it once."""
-    optimizer = torch.optim.Adam(model.train().parameters(), 1e-3)
+def training_step(
+    loss: Callable[[], torch.Tensor], model: torch.nn.Module, optimizer: type[torch.optim.Optimizer] = torch.optim.Adam
+) -> Run:
+    """Forward, backward and the optimizer, as a function that does it once."""
+    updates = optimizer(model.train().parameters(), lr=1e-3)  # type: ignore[call-arg]
 
     def step() -> None:
-        optimizer.zero_grad()
+        updates.zero_grad()
         loss().backward()
-        optimizer.step()
+        updates.step()
 
     return step
 
@@ -67,6 +69,11 @@ def print_peak(run: Run, device: str) -> None:
     before = resident("VmRSS")
     run(), run()
     print(json.dumps(resident("VmHWM") - before))
+
+
+def peak_of_this_process(device: str) -> float:
+    """MiB that this process has taken at most, model, batch and libraries included; on a GPU, its tensors."""
+    return resident("VmHWM") if device == "cpu" else torch.cuda.max_memory_allocated() / 2**20
 
 
 def of_process(script: str, options: argparse.Namespace, measure: str) -> Any:

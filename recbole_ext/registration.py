@@ -65,8 +65,8 @@ def _add_defaults() -> None:
 
 
 def _defaults_of(model_class: type) -> dict[str, Any]:
+    from recbole_ext.config.negative_sampling import OWN_NEGATIVES
     from recbole_ext.config.paths import properties_dir
-    from recbole_ext.model.losses import LOSSES
     from recbole_ext.model.registry import is_ours
     from recbole_ext.utils.literals import read_yaml
 
@@ -75,6 +75,6 @@ def _defaults_of(model_class: type) -> dict[str, Any]:
     files = (properties_dir() / "overall.yaml", properties_dir() / "model" / f"{model_class.__name__}.yaml")
     defaults = {key: value for file in files for key, value in read_yaml(str(file)).items()}
     defaults["normalize_all"] = False
-    if defaults.get("loss_type") in LOSSES:  # RecBole would sample negatives, which these losses cannot use
+    if defaults.get("loss_type") in OWN_NEGATIVES:  # RecBole would sample negatives, which these losses cannot use
         defaults["train_neg_sample_args"] = None
     return defaults

@@ -16,7 +16,6 @@ from recbole_ext.config.paths import check_dataset_name, dataset_dir, preset_or_
 from recbole_ext.config.schema import VALIDATORS, string, validator_of
 from recbole_ext.errors import InputError, recbole_errors_as_input_error
 from recbole_ext.model import contract
-from recbole_ext.model.losses import LOSSES
 from recbole_ext.model.registry import find_model, is_known, is_ours, name_of
 from recbole_ext.utils.literals import (
     LiteralLoader,
@@ -237,7 +236,7 @@ class Config(RecBoleConfig):
         data_path, names, bigger = settings["data_path"], settings["metrics"], settings.get("valid_metric_bigger")
         settings["metrics"] = metrics.metrics_accepted_by_recbole(names, settings["eval_args"])
         super()._set_default_parameters()
-        if settings.get("loss_type") in LOSSES:  # RecBole only knows CE
+        if settings.get("loss_type") in negative_sampling.OWN_NEGATIVES:  # RecBole only knows CE
             settings.setdefault("MODEL_INPUT_TYPE", InputType.POINTWISE)
         settings["metrics"] = names
         if "valid_metric_bigger" in self.user_keys and bigger != settings["valid_metric_bigger"]:

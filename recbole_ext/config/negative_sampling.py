@@ -9,9 +9,10 @@ from recbole.utils import InputType, ModelType
 
 from recbole_ext.errors import InputError
 from recbole_ext.model import contract
-from recbole_ext.model.losses import LOSSES
+from recbole_ext.model.losses import AUTO, LOSSES
 
 KEY = "train_neg_sample_args"
+OWN_NEGATIVES = (*LOSSES, AUTO)  # values of loss_type without RecBole's negatives
 UNSEEN = "-unseen"  # ends the modes uniN-unseen and popN-unseen
 
 
@@ -45,9 +46,9 @@ def resolve_negative_sampling(settings: dict[str, Any], user_keys: set[str], mod
         if KEY not in user_keys:
             has_input_type = contract.input_type(model_class) is not None
             labels = "labeled" in evaluation_modes(settings["eval_args"])
-            draws = loss == "BPR" or (loss not in LOSSES and has_input_type and not labels)
+            draws = loss == "BPR" or (loss not in OWN_NEGATIVES and has_input_type and not labels)
             value = {"distribution": "uniform", "sample_num": 1} if draws else None
-        if loss in LOSSES and value is not None:
+        if loss in OWN_NEGATIVES and value is not None:
             need = "draws no negatives" if loss == "CE" else "has its own (num_negatives)"
             raise InputError(f"{KEY} is {value}, but loss_type {loss} {need}; leave it out or set it to None.")
         if loss.upper() in ("BPR", "CE") and loss != loss.upper():
@@ -79,7 +80,7 @@ def learns_labels(settings: Any, model_class: Any) -> bool:
 
 def _loss_kind(settings: Any, model_class: Any) -> InputType | None:
     """The `input_type` of a model; None if `loss_type` replaces it or the model has none."""
-    by_loss_type = "loss_type" in settings and settings["loss_type"] in LOSSES
+    by_loss_type = "loss_type" in settings and settings["loss_type"] in OWN_NEGATIVES
     return None if by_loss_type else contract.input_type(model_class)
 
 

@@ -7,6 +7,7 @@ M targets, H hidden, V items (id 0 is the padding), K negatives.
 
 import math
 from collections.abc import Callable
+from logging import getLogger
 from typing import Any
 
 import torch
@@ -14,21 +15,25 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from recbole_ext.errors import InputError
 from recbole_ext.model.cross_entropy import cross_entropy_over_items
 from recbole_ext.utils.validators import Bool, Int, Number, OneOf
 
 LOSSES = ("CE", "SSM", "gBCE", "BCE")
+AUTO = "auto"  # CE or SSM, see `choose_loss`
 DISTRIBUTIONS = ("uniform", "popularity", "in_batch", "mixed")
 UNSEEN = "unseen"  # negatives of each target, from `unseen_negatives`
 LOGITS_AT_ONCE = 2**27  # numbers; 512 MiB in float32
 
 LOSS_VALIDATORS = {
     "num_negatives": Int("[1, 10000000]"), "negative_distribution": OneOf(*DISTRIBUTIONS), "logq_correction": Bool(),
-    "gbce_calibration": Number("[0, 1]"),
+    "gbce_calibration": Number("[0, 1]"), "sparse_updates": Bool(),
 }  # fmt: skip
 
 SAMPLING = ("num_negatives", "negative_distribution")
 KEYS_OF_LOSS = {"SSM": (*SAMPLING, "logq_correction"), "gBCE": (*SAMPLING, "gbce_calibration"), "BCE": SAMPLING}
+KEYS_OF_LOSS[AUTO] = KEYS_OF_LOSS["SSM"]
+OTHER_KEYS = ("sparse_updates",)  # keys of `LOSS_VALIDATORS` that several losses read
 
 SummedLoss = Callable[..., Tensor]  # of the item vectors [V, H], biases [V] or None, and columns of targets [M, ...]
 
@@ -123,6 +128,7 @@ class ItemLoss(nn.Module):
         sampler: draws the negatives that all targets share; not needed by `CE` or if each call has negatives.
         logq_correction: of `SSM`.
         calibration: t of `gBCE`, in [0, 1].
+        sparse: whether gradients of item vectors and biases are sparse tensors; not with `CE`.
     """
 
     def __init__(
@@ -131,10 +137,11 @@ class ItemLoss(nn.Module):
         sampler: NegativeSampler | None = None,
         logq_correction: bool = True,
         calibration: float = 0.75,
+        sparse: bool = False,
     ):
         super().__init__()
         self.loss_type, self.sampler = loss_type, sampler
-        self.logq_correction, self.calibration = logq_correction, calibration
+        self.logq_correction, self.calibration, self.sparse = logq_correction, calibration, sparse
 
     def forward(
         self,
@@ -148,7 +155,7 @@ class ItemLoss(nn.Module):
 
         Args:
             hidden: [M, H].
-            table: item vectors, the padding's included, [V, H].
+            table: item vectors, the padding's included, [V, H]; with a bias, rows after the first V are no items.
             bias: [V], or `None`.
             target: item ids, [M].
             negatives: of each target, item ids [M, K], and the logarithm of the probability of each in a single draw
@@ -157,8 +164,9 @@ class ItemLoss(nn.Module):
         Returns:
             a scalar, in float32 or better.
         """
+        n_items = len(table if bias is None else bias)
         if self.loss_type == "CE":
-            return cross_entropy_over_items(hidden, table[1:], None if bias is None else bias[1:], target - 1)
+            return cross_entropy_over_items(hidden, table[1:n_items], None if bias is None else bias[1:], target - 1)
         shared: tuple[Tensor, ...] = ()
         if negatives is None:
             assert self.sampler is not None
@@ -168,14 +176,15 @@ class ItemLoss(nn.Module):
 
         def summed(table: Tensor, bias: Tensor | None, hidden: Tensor, target: Tensor, *drawn: Tensor) -> Tensor:
             items, log_probability = shared or drawn
-            positive = (hidden * F.embedding(target, table)).sum(-1)
+            positive = (hidden * self._vectors(table, target)).sum(-1)
             if bias is not None:
-                positive = positive + bias[target]
+                positive = positive + self._biases(bias, target)
             if shared:
-                negative = F.linear(hidden, table[items], None if bias is None else bias[items])  # [M, K]
+                biases = None if bias is None else self._biases(bias, items)
+                negative = F.linear(hidden, self._vectors(table, items), biases)  # [M, K]
             else:
-                negative = (F.embedding(items, table) @ hidden.unsqueeze(-1)).squeeze(-1)
-                negative = negative if bias is None else negative + bias[items]
+                negative = (self._vectors(table, items) @ hidden.unsqueeze(-1)).squeeze(-1)
+                negative = negative if bias is None else negative + self._biases(bias, items)
             positive, negative = (x.to(torch.promote_types(x.dtype, torch.float32)) for x in (positive, negative))
             is_target = items == target.unsqueeze(1)
             if self.loss_type == "SSM":
@@ -184,10 +193,16 @@ class ItemLoss(nn.Module):
                 logits = torch.cat([positive.unsqueeze(1), negative.masked_fill(is_target, -torch.inf)], dim=1)
                 return F.cross_entropy(logits, torch.zeros_like(target), reduction="sum")
             wrong = F.softplus(negative).masked_fill(is_target, 0).sum()
-            return (self._beta(size, len(table)) * F.softplus(-positive).sum() + wrong) / (size + 1)
+            return (self._beta(size, n_items) * F.softplus(-positive).sum() + wrong) / (size + 1)
 
         numbers = size if shared else size * hidden.shape[-1]  # for each target: logits, or vectors of negatives
         return _in_chunks(summed, table, bias, (hidden, target, *own), numbers) / len(target)
+
+    def _vectors(self, table: Tensor, items: Tensor) -> Tensor:
+        return F.embedding(items, table, sparse=self.sparse)
+
+    def _biases(self, bias: Tensor, items: Tensor) -> Tensor:
+        return bias.gather(0, items.flatten(), sparse_grad=self.sparse).view_as(items)
 
     def _beta(self, num_negatives: int, n_items: int) -> float:
         """Exponent of a target's probability in gBCE."""
@@ -199,7 +214,56 @@ class ItemLoss(nn.Module):
 
 def keys_without_effect(loss_type: str) -> tuple[str, ...]:
     """The keys of `LOSS_VALIDATORS` that a loss does not read."""
-    return tuple(key for key in LOSS_VALIDATORS if key not in KEYS_OF_LOSS.get(loss_type, ()))
+    return tuple(key for key in LOSS_VALIDATORS if key not in (*KEYS_OF_LOSS.get(loss_type, ()), *OTHER_KEYS))
+
+
+def choose_loss(config: Any, n_items: int) -> None:
+    """Replace `loss_type: auto` in a configuration by the loss for this number of items, and log it.
+
+    CE up to `full_softmax_items` items, and with keys that only CE has. Above, SSM; with `sparse_updates` unless the
+    user sets that key, or an optimizer with which it does not work.
+
+    Args:
+        config: changed in place, so that checkpoints have the choice.
+        n_items: V, the padding's included.
+    """
+    if config["loss_type"] != AUTO:
+        return
+    limit, only_softmax = config["full_softmax_items"], ("pad_class", "recbole_compat")
+    if n_items - 1 <= limit or any(key in config and config[key] for key in only_softmax):
+        if config["sparse_updates"]:
+            getLogger().warning("key 'sparse_updates' has no effect: loss_type auto chooses CE, which reads all items.")
+        config["loss_type"], config["sparse_updates"] = "CE", False
+        getLogger().info(f"loss_type auto: CE, the softmax over all {n_items - 1} items; it draws no negatives.")
+        return
+    config["loss_type"] = "SSM"
+    if "sparse_updates" not in getattr(config, "user_keys", ("sparse_updates",)):  # RecBole's trainer has no LazyAdam
+        config["sparse_updates"] = config["learner"] == "adam" and not config["weight_decay"]
+    getLogger().info(
+        f"loss_type auto: SSM with {config['num_negatives']} negatives and sparse_updates: {config['sparse_updates']}, "
+        f"because the data set has {n_items - 1} items, more than full_softmax_items, {limit}; set loss_type: CE for "
+        f"the softmax over all items."
+    )
+
+
+def check_sparse_updates(config: Any) -> None:
+    """Refuse keys that change or read rows of the item table which a batch does not touch.
+
+    Raises:
+        InputError: names the key, its value, and what would be right with `sparse_updates`.
+    """
+    if not config["sparse_updates"]:
+        return
+    if config["loss_type"] == "CE":
+        raise InputError("sparse_updates is True, but loss_type CE reads all items in each step; choose e.g. SSM.")
+    if config["learner"] != "adam":
+        raise InputError(f"learner is {config['learner']}, but sparse_updates is True, which only adam supports.")
+    for key in ("weight_decay", "reg_weight"):
+        if key in config and config[key]:
+            raise InputError(
+                f"{key} is {config[key]}, which changes all item vectors in each step, but sparse_updates is True; set "
+                f"{key} to 0."
+            )
 
 
 def item_loss(config: Any, dataset: Any, n_items: int) -> ItemLoss:
@@ -219,7 +283,8 @@ def item_loss(config: Any, dataset: Any, n_items: int) -> ItemLoss:
         if distribution != "uniform" and hasattr(dataset, "inter_feat"):
             counts = torch.bincount(dataset.inter_feat[dataset.iid_field], minlength=n_items)
         sampler = NegativeSampler(distribution, config["num_negatives"], counts)
-    return ItemLoss(config["loss_type"], sampler, bool(config["logq_correction"]), float(config["gbce_calibration"]))
+    corrected, calibration = bool(config["logq_correction"]), float(config["gbce_calibration"])
+    return ItemLoss(config["loss_type"], sampler, corrected, calibration, bool(config["sparse_updates"]))
 
 
 def _in_chunks(

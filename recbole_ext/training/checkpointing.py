@@ -33,7 +33,7 @@ from recbole_ext.utils.versions import versions
 # keys that a resumed training must keep, besides those of its loss and of its model
 FIXED_KEYS = (
     "learner", "ema_decay", "loss_type", "train_neg_sample_args", "valid_metric", "eval_args", "exclude_history",
-    "tie_break", "eval_users",
+    "tie_break", "eval_users", "sparse_updates",
 )  # fmt: skip
 # options of an optimizer that come from the checkpoint; the others come from the configuration
 STORED_OPTIONS = ("params", "lr", "weight_decay")
@@ -108,7 +108,7 @@ class ResumableCheckpoints:
             result = super().fit(train_data, valid_data, verbose, saved, *args, **kwargs)
             self._end_epoch()
         if self.weight_average is not None and self.weight_average.average:
-            self.weight_average.load_weights(self.weight_average.average)
+            self.weight_average.load_weights(self.weight_average.complete())
         return result
 
     def _train_epoch(self, train_data, epoch_idx, *args, **kwargs):

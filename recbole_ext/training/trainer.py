@@ -23,6 +23,7 @@ from recbole_ext.evaluation.evaluator import LabelCollector, LabelEvaluator
 from recbole_ext.evaluation.exclude_history import SeenItemFilter
 from recbole_ext.evaluation.per_user import check_users, describe_test_data, per_user_table
 from recbole_ext.training.checkpointing import ResumableCheckpoints
+from recbole_ext.training.lazy_adam import LazyAdam, sparse_gradient
 from recbole_ext.training.logs import TensorBoardLog, tensorboard_errors, tensorboard_in_log_dir
 from recbole_ext.training.sampled_validation import SampledValidation
 from recbole_ext.training.weight_average import WeightAverage
@@ -80,9 +81,13 @@ class CheckedTrainer:
         return super().fit(train_data, *args, **kwargs)
 
     def _build_optimizer(self, **kwargs):
-        optimizer = super()._build_optimizer(**kwargs)
+        if self.config["sparse_updates"]:  # RecBole's own models have no such key
+            optimizer = LazyAdam(kwargs.get("params", self.model.parameters()), self.config["learning_rate"])
+        else:
+            optimizer = super()._build_optimizer(**kwargs)
         if self.config["ema_decay"]:  # RecBole's own Config has no such key
             self.weight_average = self.weight_average or WeightAverage(self.model, self.config["ema_decay"])
+            optimizer.register_step_pre_hook(self.weight_average.before_step)
             optimizer.register_step_post_hook(self.weight_average.update)
         # RecBole clips gradients while AMP has them scaled; a hook of the step sees them unscaled
         if self.config["clip_grad_norm"]:
@@ -90,7 +95,7 @@ class CheckedTrainer:
         return optimizer
 
     def _clip(self, *_):
-        clip_grad_norm_(self.model.parameters(), **self.config["clip_grad_norm"])
+        clip_grad_norm_(list(map(_with_dense_gradient, self.model.parameters())), **self.config["clip_grad_norm"])
 
     def _train_epoch(self, train_data, epoch_idx, *args, **kwargs):
         try:
@@ -185,6 +190,17 @@ class CheckedTrainer:
         interaction, scores, *positives = super()._neg_sample_batch_eval(batched_data)
         _refuse_nan(scores)
         return interaction, scores, *positives
+
+
+def _with_dense_gradient(parameter: torch.Tensor) -> torch.Tensor:
+    """The parameter, or a tensor whose gradient is the rows of the parameter's sparse one and shares their memory."""
+    gradient = sparse_gradient(parameter)
+    if gradient is None:
+        return parameter
+    values = gradient.values()
+    stand_in = torch.empty_like(values)
+    stand_in.grad = values
+    return stand_in
 
 
 def _refuse_nan(scores: torch.Tensor) -> None:

@@ -401,7 +401,8 @@ def test_arguments_of_another_type_are_refused(arguments, sentence):
     ("model", "keys", "unread"),
     [
         ("MEANTIME", {"objective": "next", "mask_ratio": 0.3}, ["mask_ratio"]),
-        ("MEANTIME", {"num_negatives": 7, "logq_correction": False}, ["logq_correction", "num_negatives"]),
+        ("MEANTIME", {"loss_type": "CE", "num_negatives": 7}, ["num_negatives"]),
+        ("MEANTIME", {"num_negatives": 7, "logq_correction": False}, []),
         ("MEANTIME", {"loss_type": "SSM", "num_negatives": 7, "gbce_calibration": 0.5}, ["gbce_calibration"]),
         ("LightSANs", {"loss_type": "gBCE", "logq_correction": False}, ["logq_correction"]),
         ("LightSANs", {"loss_type": "BPR", "negative_distribution": "mixed"}, ["negative_distribution"]),

@@ -70,6 +70,8 @@ MODELS = [
     ("SASRec", {"loss_type": "BPR"}),
     ("MEANTIME", {"learner": "adagrad"}), ("BST", {"eval_args": {"mode": "uni5"}}), ("LightSANs", {"eval_step": 2}),
     ("BPR", {}), ("MEANTIME", {"ema_decay": 0.9}), ("BPR", {"ema_decay": 0.5}),
+    ("MEANTIME", {"sparse_updates": True, "loss_type": "SSM", "num_negatives": 4, "ema_decay": 0.9}),
+    ("TiSASRec", {"sparse_updates": True, "reg_weight": 0.0}),
 ]  # fmt: skip
 
 

@@ -40,7 +40,7 @@ from recbole_ext.model.lightsans.attention import (
 )
 from recbole_ext.model.lightsans.options import VALIDATORS, LightSANsOptions
 from recbole_ext.model.lightsans.recbole_compat import RecBoleAttention
-from recbole_ext.model.losses import item_loss
+from recbole_ext.model.losses import choose_loss, item_loss
 
 
 class LightSANs(SequentialRecommender):
@@ -59,13 +59,15 @@ class LightSANs(SequentialRecommender):
 
     def __init__(self, config, dataset):
         super().__init__(config, dataset)
+        choose_loss(config, self.n_items)
         options = LightSANsOptions(config)
         self.compat, self.loss_type = options.compat, options.loss_type
         # scores that depend on the padding, or weights for each position
         self.needs_full_width = self.compat or options.attention in ("linformer", "synthesizer")
         hidden, eps, dropout = config["hidden_size"], config["layer_norm_eps"], config["hidden_dropout_prob"]
 
-        self.item_embedding = nn.Embedding(self.n_items, hidden, padding_idx=0)
+        sparse = bool(config["sparse_updates"])
+        self.item_embedding = nn.Embedding(self.n_items, hidden, padding_idx=0, sparse=sparse)
         self.position_embedding = None
         if options.position in ("decoupled", "absolute"):
             self.position_embedding = nn.Embedding(self.max_seq_length, hidden)

@@ -4,7 +4,7 @@ from typing import Any
 
 from recbole_ext.errors import InputError
 from recbole_ext.model.layers import ACTIVATIONS, check_heads
-from recbole_ext.model.losses import LOSS_VALIDATORS, LOSSES, keys_without_effect
+from recbole_ext.model.losses import AUTO, LOSS_VALIDATORS, LOSSES, check_sparse_updates, keys_without_effect
 from recbole_ext.utils.validators import Bool, Int, OneOf, OrNone, validate_keys
 
 VALIDATORS = {
@@ -14,8 +14,8 @@ VALIDATORS = {
     ),
     "attention": OneOf("low_rank", "full", "linformer", "performer", "linear", "synthesizer"),
     "position": OrNone(OneOf("decoupled", "absolute", "relative")),
-    "hidden_act": OneOf(*ACTIVATIONS), "loss_type": OneOf(*LOSSES, "BPR"), "recbole_compat": Bool(),
-    **LOSS_VALIDATORS,
+    "hidden_act": OneOf(*ACTIVATIONS), "loss_type": OneOf(*LOSSES, "BPR", AUTO), "recbole_compat": Bool(),
+    **LOSS_VALIDATORS, "full_softmax_items": Int("[0, inf)"),
 }  # fmt: skip
 
 
@@ -32,6 +32,7 @@ class LightSANsOptions:
         self.compat, self.loss_type = values["recbole_compat"], values["loss_type"]
         self.without_effect = keys_without_effect(self.loss_type)
         check_heads(values["hidden_size"], self.heads)
+        check_sparse_updates(config)
         if self.compat and (self.position, self.attention) != ("decoupled", "low_rank"):
             raise InputError(
                 f"recbole_compat is True with position {self.position} and attention {self.attention}; RecBole's "

@@ -41,7 +41,7 @@ from recbole_ext.model.layers import (
     load_item_vectors,
     recorded_inputs,
 )
-from recbole_ext.model.losses import item_loss
+from recbole_ext.model.losses import choose_loss, item_loss
 from recbole_ext.model.meantime.attention import MixedBlock, SASRecBlock, TemporalPositions
 from recbole_ext.model.meantime.kernels import DAY, TABULATED, GapTable, SinPhases, day_range
 from recbole_ext.model.meantime.masking import mask_items
@@ -72,6 +72,7 @@ class MEANTIME(SequentialRecommender):
 
     def __init__(self, config, dataset):
         super().__init__(config, dataset)
+        choose_loss(config, self.n_items)
         options = MeantimeOptions(config)
         self.TIME = config["TIME_FIELD"]
         self.TIME_SEQ = self.TIME + config["LIST_SUFFIX"]
@@ -85,7 +86,8 @@ class MEANTIME(SequentialRecommender):
         hidden, eps = config["hidden_size"], config["layer_norm_eps"]
         dropout, attn_dropout = config["hidden_dropout_prob"], config["attn_dropout_prob"]
 
-        self.item_embedding = nn.Embedding(self.n_items + 1, hidden, padding_idx=0)  # the last one is [MASK]
+        sparse = bool(config["sparse_updates"])
+        self.item_embedding = nn.Embedding(self.n_items + 1, hidden, padding_idx=0, sparse=sparse)  # the last: [MASK]
         self.absolute, self.relative = options.absolute, options.relative
         sizes = {"position": self.max_seq_length, "constant": 1}
         if "day" in self.absolute:
@@ -237,10 +239,11 @@ class MEANTIME(SequentialRecommender):
 
     def _loss(self, states: Tensor, target: Tensor) -> Tensor:
         """The mean loss of states [M, H] whose items should be `target` [M]."""
-        vectors, (table, bias) = self.represent(states), self.item_table()
+        vectors = self.represent(states)
         if self.pad_class:
-            return cross_entropy_over_items(vectors, table, bias, target)
-        return self.loss(vectors, table, bias, target)
+            return cross_entropy_over_items(vectors, *self.item_table(), target)
+        # the whole table: the gradient of a slice is never sparse
+        return self.loss(vectors, self.item_embedding.weight, self.item_bias, target)
 
     # ---------------------------------------------------------------- scoring
 

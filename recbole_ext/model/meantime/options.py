@@ -3,7 +3,7 @@
 from typing import Any
 
 from recbole_ext.errors import InputError
-from recbole_ext.model.losses import LOSS_VALIDATORS, LOSSES, keys_without_effect
+from recbole_ext.model.losses import AUTO, LOSS_VALIDATORS, LOSSES, check_sparse_updates, keys_without_effect
 from recbole_ext.model.meantime.kernels import TABULATED
 from recbole_ext.utils.validators import Int, ListOf, Number, OneOf, OrNone, validate_keys
 
@@ -12,7 +12,7 @@ VALIDATORS = {
     "relative_kernels": OrNone(ListOf(OneOf("sin", *TABULATED), may_be_empty=True)),
     "kernel_freq": Number("(0, inf)"), "kernel_time_unit": Number("[1e-6, 4294967296]"),  # seconds
     "objective": OneOf("cloze", "next"), "architecture": OneOf("bert4rec", "sasrec"),
-    **LOSS_VALIDATORS, "loss_type": OneOf(*LOSSES),
+    **LOSS_VALIDATORS, "loss_type": OneOf(*LOSSES, AUTO), "full_softmax_items": Int("[0, inf)"),
     "query_time": OneOf("target", "last"), "mask_ratio": Number("(0, 1]"), "train_window": Int("[1, inf)"),
     "hidden_size": Int("[1, inf)"), "inner_size": Int("[1, inf)"), "n_layers": Int("[1, inf)"),
     "MAX_ITEM_LIST_LENGTH": Int("[2, inf)"), "layer_norm_eps": Number("(0, inf)"),
@@ -48,5 +48,6 @@ class MeantimeOptions:
         self.without_effect = keys_without_effect(values["loss_type"])
         if self.objective == "next":
             self.without_effect += ("mask_ratio",)
-        if values["loss_type"] != "CE" and config["pad_class"]:
+        if values["loss_type"] not in ("CE", AUTO) and config["pad_class"]:
             raise InputError(f"pad_class is True with loss_type {values['loss_type']}; it is an option of CE.")
+        check_sparse_updates(config)

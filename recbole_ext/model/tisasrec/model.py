@@ -74,7 +74,8 @@ class TiSASRec(SequentialRecommender):
         draws_unseen = config["loss_type"] != "CE" and config["negative_distribution"] == UNSEEN
         self.num_unseen: int = config["num_negatives"] if draws_unseen else 0  # negatives of each target
 
-        self.item_embedding = nn.Embedding(self.n_items, hidden, padding_idx=0)
+        sparse = bool(config["sparse_updates"])
+        self.item_embedding = nn.Embedding(self.n_items, hidden, padding_idx=0, sparse=sparse)
         # position 0 is that of the oldest event of a full window
         self.position_key, self.position_value = (nn.Embedding(self.max_seq_length - 1, hidden) for _ in range(2))
         self.interval_key, self.interval_value = (nn.Embedding(self.time_span + 1, hidden) for _ in range(2))

@@ -3,7 +3,14 @@
 from typing import Any
 
 from recbole_ext.model.layers import check_heads
-from recbole_ext.model.losses import DISTRIBUTIONS, LOSS_VALIDATORS, LOSSES, UNSEEN, keys_without_effect
+from recbole_ext.model.losses import (
+    DISTRIBUTIONS,
+    LOSS_VALIDATORS,
+    LOSSES,
+    UNSEEN,
+    check_sparse_updates,
+    keys_without_effect,
+)
 from recbole_ext.utils.validators import Int, Number, OneOf, validate_keys
 
 VALIDATORS = {
@@ -26,6 +33,7 @@ class TiSASRecOptions:
     def __init__(self, config: Any):
         values = validate_keys(config, VALIDATORS)
         check_heads(values["hidden_size"], values["n_heads"])
+        check_sparse_updates(config)
         self.unit: float | None = None if values["time_interval"] == "personalised" else values["interval_unit"]
         self.without_effect = keys_without_effect(values["loss_type"])
         if self.unit is None:
