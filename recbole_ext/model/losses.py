@@ -231,9 +231,7 @@ def choose_loss(config: Any, n_items: int) -> None:
         return
     limit, only_softmax = config["full_softmax_items"], ("pad_class", "recbole_compat")
     if n_items - 1 <= limit or any(key in config and config[key] for key in only_softmax):
-        if config["sparse_updates"]:
-            getLogger().warning("key 'sparse_updates' has no effect: loss_type auto chooses CE, which reads all items.")
-        config["loss_type"], config["sparse_updates"] = "CE", False
+        config["loss_type"] = "CE"
         getLogger().info(f"loss_type auto: CE, the softmax over all {n_items - 1} items; it draws no negatives.")
         return
     config["loss_type"] = "SSM"

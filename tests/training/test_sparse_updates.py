@@ -310,7 +310,6 @@ def test_keys_that_touch_all_rows_are_refused(model, keys, message, make_config)
     [
         ({}, ("CE", False)),
         ({"full_softmax_items": 20}, ("CE", False)),
-        ({"full_softmax_items": 20, "sparse_updates": True}, ("CE", False)),
         ({"full_softmax_items": 19}, ("SSM", True)),
         ({"full_softmax_items": 19, "sparse_updates": False}, ("SSM", False)),
         ({"full_softmax_items": 19, "weight_decay": 0.1}, ("SSM", False)),
@@ -334,7 +333,11 @@ def test_auto_is_the_full_softmax_up_to_a_number_of_items(model, keys, expected,
         "SSM": f"loss_type auto: SSM with 7 negatives and sparse_updates: {expected[1]}, because the data set has 20",
     }[expected[0]]
     assert [line.startswith(sentence) for line in lines] == [True] * ("loss_type" not in keys)
-    assert ("'sparse_updates' has no effect" in caplog.text) == (expected[0] == "CE" and "sparse_updates" in keys)
+
+
+def test_sparse_updates_of_the_full_softmax_that_auto_chooses_are_refused(make_model):
+    with pytest.raises(InputError, match="sparse_updates is True, but loss_type CE reads all items"):
+        make_model(sparse_updates=True)
 
 
 def test_a_checkpoint_has_the_choice_and_serves_and_resumes_it(make_config, make_checkpoint):
