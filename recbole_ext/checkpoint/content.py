@@ -100,6 +100,8 @@ def _check_consistency(checkpoint: dict[str, Any]) -> None:
             curves[name],
             f"a list with a number for each of {checkpoint['epoch'] + 1} epochs",
         )
+    batches, total = (checkpoint.get("partial", {}).get(key, 0) for key in ("batches", "of"))
+    _require(batches <= total, "partial.batches", batches, f"at most {total}, as many as there are")
     id_fields = [_name(config, "USER_ID_FIELD", "user_id"), _name(config, "ITEM_ID_FIELD", "item_id")]
     _require(
         set(checkpoint["tokens"]) <= set(id_fields),

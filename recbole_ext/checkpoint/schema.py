@@ -102,6 +102,11 @@ def _is_number(value: Any) -> bool:
     return type(value) in (int, float) and math.isfinite(value)
 
 
+def _terms(loss: Any) -> list[Any]:
+    """The terms of a loss: itself, or the members of a list."""
+    return loss if isinstance(loss, list) else [loss]
+
+
 def _is_whole(value: Any, low: int = 0, high: float = math.inf) -> bool:
     return type(value) is int and low <= value <= high
 
@@ -238,6 +243,13 @@ CONTENT = Record(
             "two whole numbers, the users of validation and all users",
             lambda value: isinstance(value, list) and len(value) == 2 and all(map(_is_whole, value)),
         )),
+        "partial": Record({  # the epoch after `epoch`, if the checkpoint was stored within it
+            "batches": Value("a whole number, 1 or more", lambda value: _is_whole(value, 1)), "of": count,
+            "loss": Value("a number, or a list of them",
+                          lambda value: all(type(term) is float for term in _terms(value))),
+        }, {
+            "average": Each(Record({"average": finite_tensor, "lacks": Value("a tensor", _is_tensor)})),
+        }),
         "run": text, "versions": Each(text), "random": RANDOM,
         "unaveraged_weights": Each(Value("a tensor", _is_tensor)),
         "curves": Record({"train_loss": Items(loss), "valid_score": Items(optional(number))}),

@@ -16,11 +16,11 @@ from recbole_ext.errors import InputError
 
 @dataclass(frozen=True)
 class ResumeState:
-    """The latest epoch that a run has stored.
+    """The latest state that a run has stored, after an epoch or, with `checkpoint_minutes`, within one.
 
     Attributes:
         best_file: path of the run's checkpoint, which contains the best epoch.
-        path: the file with the latest epoch: the checkpoint, or the `.latest` file beside it.
+        path: the file with the latest state: the checkpoint, or the `.latest` file beside it.
         checkpoint: the content of `path`.
     """
 
@@ -63,9 +63,14 @@ def find_resume_state(
     if os.path.isfile(latest):
         latest_epoch = read(latest, device)
         same_run = latest_epoch.get("run") == best_epoch.get("run")
-        if same_run and latest_epoch["epoch"] > best_epoch["epoch"]:
+        if same_run and _progress(latest_epoch) > _progress(best_epoch):
             return ResumeState(best, latest, latest_epoch)
     return ResumeState(best, best, best_epoch)
+
+
+def _progress(checkpoint: dict[str, Any]) -> tuple[int, int]:
+    """The number of complete epochs less one, and the number of batches of the next epoch."""
+    return checkpoint["epoch"], checkpoint.get("partial", {}).get("batches", 0)
 
 
 # -------------------------------------------------------------------- learning curves

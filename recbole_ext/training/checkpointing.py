@@ -150,7 +150,8 @@ class ResumableCheckpoints:
         of_loss = KEYS_OF_LOSS.get(self.config["loss_type"], ())
         of_sample = ("seed",) if self.config["eval_users"] else ()  # which the users are drawn from
         of_model = contract.structural_keys(self.model)
-        compare_keys(checkpoint, self.config, (*FIXED_KEYS, *of_loss, *of_sample, *of_model), path)
+        of_order = ("train_batch_size", "shuffle") if "partial" in checkpoint else ()
+        compare_keys(checkpoint, self.config, (*FIXED_KEYS, *of_loss, *of_sample, *of_order, *of_model), path)
         for key in ("learning_rate", "weight_decay"):
             if checkpoint["config"].get(key) != self.config[key]:
                 value = checkpoint["config"].get(key)
@@ -218,9 +219,9 @@ class ResumableCheckpoints:
                 self.saved_model_file = f"{stem}-{number}.pth"
         return self.saved_model_file
 
-    def _write(self, path: str, epoch: int, best_result: dict[str, float] | None) -> None:
-        """Write a checkpoint of an epoch; all checkpoints are written here."""
-        checkpoint_file.save(self._checkpoint(epoch, best_result), path)
+    def _write(self, path: str, epoch: int, best_result: dict[str, float] | None, **changes: Any) -> None:
+        """Write a checkpoint of an epoch, with `changes` of its content; all checkpoints are written here."""
+        checkpoint_file.save({**self._checkpoint(epoch, best_result), **changes}, path)
 
     def _checkpoint(self, epoch: int, best_result: dict[str, float] | None) -> dict[str, Any]:
         """The content of a checkpoint, which `checkpoint/schema.py` describes."""

@@ -26,6 +26,7 @@ from recbole_ext.training.checkpointing import ResumableCheckpoints
 from recbole_ext.training.lazy_adam import LazyAdam, sparse_gradient
 from recbole_ext.training.logs import TensorBoardLog, tensorboard_errors, tensorboard_in_log_dir
 from recbole_ext.training.sampled_validation import SampledValidation
+from recbole_ext.training.step_checkpoints import StepCheckpoints
 from recbole_ext.training.weight_average import WeightAverage
 
 
@@ -42,7 +43,7 @@ def get_trainer(config) -> type:
 @cache
 def _with_mixins(base: type) -> type:
     """A subclass of RecBole's trainer class, the same one at each call."""
-    mixins = CheckedTrainer, SampledValidation, ResumableCheckpoints
+    mixins = CheckedTrainer, SampledValidation, ResumableCheckpoints, StepCheckpoints
     return type(base.__name__, (*mixins, base), {"__doc__": base.__doc__})
 
 

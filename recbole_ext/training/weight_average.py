@@ -63,6 +63,26 @@ class WeightAverage:
             averaged_steps.fill_(self.steps)
         return self.average
 
+    def pending(self) -> dict[str, dict[str, Tensor]]:
+        """Of each parameter with sparse gradients, copies of `average` and of the number of steps that a row `lacks`.
+
+        `complete` and then `restore` change nothing. Without them, a row would be averaged in other portions of steps,
+        which rounds differently.
+        """
+        return {
+            name: {"average": self.average[name].clone(), "lacks": self.steps - averaged_steps}
+            for name, averaged_steps in self.averaged_steps.items()
+        }
+
+    def restore(self, pending: dict[str, dict[str, Tensor]]) -> None:
+        """Return to what `pending` has returned, possibly in another process; `ValueError` if it does not fit."""
+        for name, rows in pending.items():
+            weights = self.parameters.get(name)
+            if weights is None or (rows["average"].shape, rows["lacks"].shape) != (weights.shape, weights.shape[:1]):
+                raise ValueError(f"the average of '{name}' does not fit")
+            self.average[name].copy_(rows["average"])
+            self.averaged_steps[name] = self.steps - rows["lacks"].to(weights.device)
+
     def _catch_up(self, average: Tensor, weights: Tensor, averaged_steps: Tensor) -> None:
         """Include the same weights once for each step since `averaged_steps`, for each row; in place."""
         share = 1 - self.decay ** (self.steps - averaged_steps).to(torch.float64)

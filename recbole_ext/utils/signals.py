@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM stop training after the current epoch; a second signal stops at once."""
+"""SIGINT and SIGTERM stop training after the current epoch or step; a second signal stops at once."""
 
 import contextlib
 import signal
@@ -15,6 +15,7 @@ class _Requests:
     """State of the process: whether it is training, and the signals that it received, as exception classes."""
 
     training = False
+    unit = "epoch"  # that a first signal waits for
     asked: type[BaseException] | None = None
     raised: type[BaseException] | None = None
 
@@ -26,7 +27,8 @@ REQUESTS = {"SIGINT": KeyboardInterrupt, "SIGTERM": SigtermReceived}
 def graceful_signals() -> Iterator[None]:
     """Turn SIGINT and SIGTERM into exceptions, so that no half-written file is left behind.
 
-    During `epochs`, the first signal waits for the end of the epoch. Ignored signals stay ignored.
+    During `epochs`, the first signal waits for the end of the epoch; during `steps`, for the end of the step. Ignored
+    signals stay ignored.
     """
     if threading.current_thread() is not threading.main_thread():  # only the main thread may set handlers
         yield
@@ -37,7 +39,7 @@ def graceful_signals() -> Iterator[None]:
         if _Requests.training and _Requests.asked is None:
             _Requests.asked = request
             print(
-                "\nrecbole-ext: ending after this epoch; a second signal (Ctrl-C) ends at once",
+                f"\nrecbole-ext: ending after this {_Requests.unit}; a second signal (Ctrl-C) ends at once",
                 file=sys.stderr,
                 flush=True,
             )
@@ -71,8 +73,23 @@ def epochs() -> Iterator[None]:
         _Requests.training, _Requests.asked = False, None
 
 
+@contextlib.contextmanager
+def steps() -> Iterator[None]:
+    """Within this context, the first signal waits for the end of a step: `stop_if_requested` is called after each."""
+    _Requests.unit = "step"
+    try:
+        yield
+    finally:
+        _Requests.unit = "epoch"
+
+
+def is_requested() -> bool:
+    """Whether `stop_if_requested` would raise."""
+    return _Requests.asked is not None
+
+
 def stop_if_requested(file: str | None = None) -> None:
-    """Raise the exception of a signal that was received during this epoch.
+    """Raise the exception of a signal that was received during this epoch or step.
 
     Args:
         file: checkpoint from which training can be resumed; the argument of the exception.
