@@ -78,6 +78,7 @@ SETTINGS = [
     ("MEANTIME", {"absolute_kernels": ["position", "day", "constant"], "relative_kernels": ["sin", "exp", "log"],
                   "content_bias": True, "query_time": "last"}),
     ("MEANTIME", {"objective": "next", "n_layers": 2}), ("MEANTIME", {"objective": "next", "query_time": "last"}),
+    ("MEANTIME", {"loss_type": "SSM", "sparse_updates": True}),
     ("LightSANs", {"n_layers": 2}), ("LightSANs", {"recbole_compat": True}),
     ("LightSANs", {"attention": "full", "position": "absolute"}),
     ("LightSANs", {"attention": "linformer", "position": "relative"}),
