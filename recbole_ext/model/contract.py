@@ -125,6 +125,10 @@ class Model(ItemScorer, Protocol):
     user_features: Sequence[str]
     """Columns of the .user file that the model reads; default none."""
 
+    reads_user_id: bool
+    """Whether scores depend on the id of the user, 0 for an unknown one, which is then an input of an exported program;
+    default False."""
+
     reads_request_time: bool
     """Whether scores depend on the time of the request; default `reads_times`."""
 
@@ -222,6 +226,11 @@ def context_features(model: Any) -> list[str]:
 def user_features(model: Any) -> list[str]:
     """`Model.user_features`."""
     return list(getattr(model, "user_features", ()))
+
+
+def reads_user_id(model: Any) -> bool:
+    """`Model.reads_user_id`."""
+    return bool(getattr(model, "reads_user_id", False))
 
 
 def item_scorer(model: Any) -> ItemScorer | None:

@@ -29,6 +29,7 @@ MEANING = {
     "lengths": "events of each history",
     "times": "times of the history, seconds since 1970",
     "at": "time of the request, seconds since 1970",
+    "users": "ids of the users, 0 for unknown ones",
     "candidates": "ids of the items to score",
 }
 
@@ -112,6 +113,7 @@ def _description(scorer: ExportedScorer, served: ServedModel) -> dict[str, Any]:
         "format": EXPORT_FORMAT,
         "model": type(scorer.model).__name__,
         "items": [str(token) for token in served.items.tokens],
+        **({"users": [str(token) for token in served.users.tokens]} if scorer.reads_user_id else {}),
         "inputs": inputs,
         "output": ["B", "C"] if scorer.by_candidates else ["B", len(served.items.tokens)],
         "longest_history": scorer.longest,
@@ -177,7 +179,7 @@ def _random_batch(
     batch = {
         "items": integers(1, served.model.n_items, rows, slots).masked_fill(padding, 0), "lengths": lengths,
         "times": times[:, :-1].masked_fill(padding, 0.0), "at": times[:, -1],
-        "candidates": integers(1, served.model.n_items, candidates),
+        "users": integers(0, description.user_num, rows), "candidates": integers(1, served.model.n_items, candidates),
     }  # fmt: skip
     features = {}
     for name, kind in scorer.features.items():
@@ -207,7 +209,7 @@ def _model_scores(scorer: ExportedScorer, served: ServedModel, batch: dict[str, 
     columns = {
         model.ITEM_SEQ: padded(items),
         model.ITEM_SEQ_LEN: batch["lengths"],
-        model.USER_ID: items.new_zeros(len(items)),
+        model.USER_ID: batch.get("users", items.new_zeros(len(items))),
     }
     if "times" in batch:
         columns[scorer.time_list_field] = padded(batch["times"] - description.time_origin)

@@ -48,6 +48,7 @@ class ExportedScorer(nn.Module):
         self.longest, self.shortest = int(model.max_seq_length), contract.min_history(model)
         self.any_width = self.longest >= 3
         self.reads_times, self.reads_request_time = contract.reads_times(model), contract.reads_request_time(model)
+        self.reads_user_id = contract.reads_user_id(model)
         self.by_candidates, self.full_width = contract.scores_candidates(model), contract.needs_full_width(model)
         self.time_field = description.time_field
         self.time_list_field = description.time_field + description.config["LIST_SUFFIX"]
@@ -70,6 +71,8 @@ class ExportedScorer(nn.Module):
             inputs["times"] = (DOUBLE, "BT")
         if self.reads_request_time:
             inputs["at"] = (DOUBLE, "B")
+        if self.reads_user_id:
+            inputs["users"] = (INTEGER, "B")
         if self.features:
             inputs["features"] = {name: self._feature_input(kind) for name, kind in self.features.items()}
         if self.by_candidates:
@@ -87,6 +90,7 @@ class ExportedScorer(nn.Module):
         lengths: Tensor,
         times: Tensor | None = None,
         at: Tensor | None = None,
+        users: Tensor | None = None,
         features: dict[str, Tensor] | None = None,
         candidates: Tensor | None = None,
     ) -> Tensor:
@@ -97,6 +101,7 @@ class ExportedScorer(nn.Module):
             lengths: number of events in each history, [B].
             times: times of these events, seconds since 1970, float64 [B, T].
             at: times of the requests, [B].
+            users: user ids, 0 for unknown users, [B].
             features: features of users and requests with the values of the training files: ids [B] or [B, S], or
                 numbers float64 [B].
             candidates: item ids, [C].
@@ -109,6 +114,8 @@ class ExportedScorer(nn.Module):
             batch[self.time_list_field] = times - self.origin
         if at is not None:
             batch[self.time_field] = at - self.origin
+        if users is not None:
+            batch[model.USER_ID] = users
         user_features = {name: self.scale(name, values) for name, values in (features or {}).items()}
         batch |= {name: user_features.pop(name) for name in self.context_features}
         prepared = model.prepare(batch, user_features) if user_features else model.prepare(batch)

@@ -53,6 +53,11 @@ LABELED = {
     "train_neg_sample_args": None, "metrics": ["AUC", "LogLoss"], "valid_metric": "AUC",
     "eval_args": {"split": {"RS": [0.6, 0.2, 0.2]}, "mode": "labeled"},
 }  # fmt: skip
+USER_ID = {"user_id_feature": True, "cross_features": [["user_id", "brand"], ["tab", "user_id"]]}
+NEW_USERS = {  # users without a training event among the test rows
+    **LABELED, "min_history": 0, "history": "positive",
+    "eval_args": {"split": {"RS": [0.1, 0.1, 0.8]}, "group_by": "none", "order": "TO", "mode": "labeled"},
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -110,6 +115,7 @@ PLAIN = {
     [
         (1, 2, 8, "log", {}), (2, 4, 8, "log", {}), (3, 1, 3, "day", {}), (1, 8, 5, "position", PLAIN),
         (2, 2, 4, "none", PLAIN), (1, 2, 8, "log", {**LABELED, "history": "positive"}),
+        (1, 2, 8, "log", {**USER_ID, **NEW_USERS}), (2, 2, 8, "log", USER_ID),
     ],
 )  # fmt: skip
 def test_logits_are_those_of_the_papers_equations(build, layers, heads, length, gap, keys, output):
@@ -186,6 +192,8 @@ def test_columns_that_are_not_named_are_not_read(build):
         ({"context_features": ["length"], "threshold": {"length": 3}, "LABEL_FIELD": "good"}, "names 'length'"),
         ({"cross_features": [["age", "item_id"]]}, "'age:float' is named by cross_features"),
         ({"cross_features": [["tab", "item_id"]], "context_features": []}, "names 'tab', which is not a feature"),
+        ({"cross_features": [["user_id", "brand"]]}, "names 'user_id', which is a feature only if user_id_feature is"),
+        ({"context_features": ["user_id"]}, "context_features names 'user_id'; set user_id_feature to True instead"),
         ({"n_heads": 3}, "a position has 20 features .4 columns of embedding_size 4.*n_heads 3 does not divide"),
     ],
     ids=repr,
@@ -203,6 +211,7 @@ def test_columns_that_cannot_be_features_are_refused(build, keys, sentence):
         ({"embedding_size": 0}, "embedding_size"),
         ({"cross_features": [["a"]]}, "cross_features' is .*each member a list of 2"),
         ({"mlp_hidden_size": [4, 0.5]}, "mlp_hidden_size"),
+        ({"user_id_feature": 1}, "'user_id_feature' is 1; it should be True or False"),
         ({"loss_type": "BPR"}, "loss_type is 'BPR'; BST has one loss and reads none"),
         ({"unused_col": {"inter": ["timestamp_list"]}}, "unused_col leaves out 'timestamp_list', which BST reads"),
     ],

@@ -22,6 +22,7 @@ class Case:
         of_items: for each item column, the value of every item; the id is the item itself.
         others: user and context columns, in the model's order.
         pairs: crossed columns.
+        user_id: the column of the user's id, which is 0 for an unknown user; such a user's crosses are 0.
     """
 
     items: list[int]
@@ -31,6 +32,7 @@ class Case:
     of_items: dict[str, Tensor]
     others: dict[str, Tensor] = field(default_factory=dict)
     pairs: list[tuple[str, str]] = field(default_factory=list)
+    user_id: str = "user_id"
 
 
 def leaky(x: Tensor) -> Tensor:
@@ -92,7 +94,8 @@ def logit(
     values = {**case.others, **{name: of[case.target] for name, of in case.of_items.items()}}
     for number, (one, other) in enumerate(case.pairs):
         table = weights[f"crosses.embeddings.{number}.weight"]
-        parts.append(table[int(values[one]) * case_size(weights, other) + int(values[other])])
+        row = table[int(values[one]) * case_size(weights, other) + int(values[other])]
+        parts.append(row * (case.user_id not in (one, other) or int(values[case.user_id]) > 0))
     x, depth = torch.cat(parts), 0
     while f"mlp.{depth}.weight" in weights:
         x = linear(weights, f"mlp.{depth}", leaky(x) if depth else x)

@@ -118,6 +118,12 @@ class FeatureTable(nn.Module):
         return getattr(self, key_of(name))
 
 
+def trained_users(dataset, id_field: str) -> Tensor:
+    """The id of each user who has a training event, 0 for the others; [users + 1]."""
+    ids = torch.arange(dataset.num(id_field))
+    return ids.masked_fill(~torch.isin(ids, dataset.inter_feat[id_field]), 0)
+
+
 def feature_columns(feature, id_field: str) -> list[str]:
     """Columns of a table of users or items, without the ids; sorted, because their order in a file may change."""
     return sorted(name for name in feature if name != id_field)
@@ -137,7 +143,7 @@ def check_context(names: list[str], config, dataset) -> list[str]:
 
 
 class Crosses(nn.Module):
-    """Embeddings of pairs of token columns, hashed into tables of `buckets` rows.
+    """Embeddings of pairs of token columns, hashed into tables of `buckets` rows; 0 for pairs with an unknown user.
 
     Args:
         dataset: RecBole's data set, with the type and size of each column.
@@ -145,14 +151,17 @@ class Crosses(nn.Module):
         pairs: names of two token columns each.
         size: e.
         buckets: rows of each table; if there are more combinations, some share a row.
+        user: the column of user ids, with 0 for unknown users.
 
     Raises:
         InputError: a column is not a feature, or not a token column.
     """
 
-    def __init__(self, dataset, features: Sequence[str], pairs: Sequence[Sequence[str]], size: int, buckets: int):
+    def __init__(
+        self, dataset, features: Sequence[str], pairs: Sequence[Sequence[str]], size: int, buckets: int, user: str
+    ):
         super().__init__()
-        self.pairs, self.width = [tuple(pair) for pair in pairs], len(pairs) * size
+        self.pairs, self.width, self.user = [tuple(pair) for pair in pairs], len(pairs) * size, user
         for name in (name for pair in pairs for name in pair):
             if dataset.field2type.get(name) != FeatureType.TOKEN:
                 raise InputError(f"cross_features names '{name}', which is not a loaded token column.")
@@ -170,7 +179,10 @@ class Crosses(nn.Module):
             index = values[first] * sizes[1] + values[second]
             if sizes[0] * sizes[1] > layer.num_embeddings:
                 index = index * 2654435761 % 2**32 % layer.num_embeddings  # Knuth's multiplicative hash
-            vectors.append(layer(index))
+            vector = layer(index)
+            if self.user in (first, second):
+                vector = vector * (values[self.user] > 0).unsqueeze(-1)
+            vectors.append(vector)
         return torch.cat(vectors, dim=-1)
 
 

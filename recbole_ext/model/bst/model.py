@@ -2,8 +2,8 @@
 
 Qiwei Chen, Huan Zhao, Wei Li, Pipei Huang, Wenwu Ou, DLP-KDD 2019 (arXiv 1905.06874).
 
-Differences from the paper: the user's id is not a feature, so new users can be scored. The paper does not say how time
-gaps are embedded; see `features.gap_index`.
+Differences from the paper: the user's id is a feature only with `user_id_feature`, and new users can be scored with it,
+too. The paper does not say how time gaps are embedded; see `features.gap_index`.
 
 B batch, T events of a history (at most L), C candidates, W size of a position's vector, V items.
 """
@@ -36,6 +36,7 @@ from recbole_ext.model.bst.features import (
     gap_index,
     gap_rows,
     key_of,
+    trained_users,
     without_bucket,
 )
 from recbole_ext.model.bst.options import VALIDATORS, BSTOptions
@@ -67,7 +68,7 @@ class BST(SequentialRecommender):
     min_history = 0  # the target alone is also a sequence
     predicts_probabilities = True
     reads_times = True  # also of the request: with query_time: last, an empty history has no other time
-    structural_keys = ("n_heads", "time_gap", "output", "context_features", "cross_features")
+    structural_keys = ("n_heads", "time_gap", "output", "context_features", "user_id_feature", "cross_features")
     validators = VALIDATORS
     check_config = BSTOptions
 
@@ -83,14 +84,18 @@ class BST(SequentialRecommender):
 
         items, users = dataset.get_item_feature(), dataset.get_user_feature()
         self.items = FeatureTable(items, [self.ITEM_ID, *feature_columns(items, self.ITEM_ID)])
-        self.users = FeatureTable(users, feature_columns(users, self.USER_ID))
-        self.user_features = list(self.users.names)
+        self.user_features = feature_columns(users, self.USER_ID)
+        self.reads_user_id = options.user_id_feature
+        columns, user_id = {name: users[name] for name in self.user_features}, {}
+        if self.reads_user_id:
+            user_id = {self.USER_ID: trained_users(dataset, self.USER_ID)}
+        self.users = FeatureTable({**user_id, **columns}, [*user_id, *columns])
         self.context_features = check_context(options.context_features, config, dataset)
         self.item_features = Features(dataset, self.items.columns(), e)
         context = {name: dataset.inter_feat[name] for name in self.context_features}
         self.other_features = Features(dataset, {**self.users.columns(), **context}, e)
-        features = [*self.items.names, *self.user_features, *self.context_features]
-        self.crosses = Crosses(dataset, features, options.cross_features, e, config["cross_buckets"])
+        features = [*self.items.names, *self.users.names, *self.context_features]
+        self.crosses = Crosses(dataset, features, options.cross_features, e, config["cross_buckets"], self.USER_ID)
         self.gap_embedding = nn.Embedding(gap_rows(self.time_gap, self.max_seq_length), config["gap_embedding_size"])
 
         width, heads = self.item_features.width + config["gap_embedding_size"], config["n_heads"]
@@ -233,7 +238,7 @@ class BST(SequentialRecommender):
         """
         history, mask = self._history(interaction)
         features = dict(user_features or {})
-        if not features.keys() >= set(self.user_features):
+        if self.reads_user_id or not features.keys() >= set(self.user_features):
             features = {**self.users(interaction[self.USER_ID]), **features}
         features = {**self._context(interaction), **features}
         columns = {name: value.unsqueeze(1) for name, value in features.items()}
@@ -278,9 +283,10 @@ class BST(SequentialRecommender):
         return AttentionWeights("target", heads)
 
     def for_export(self) -> "BST":
-        """The model without the table of training users: an exported program has user features as inputs."""
+        """The model without the features of training users: an exported program has them as inputs."""
         lighter = copy.copy(self)
-        lighter._modules = {**self._modules, "users": FeatureTable({}, [])}
+        user_id = {self.USER_ID: self.users.column(self.USER_ID)} if self.reads_user_id else {}
+        lighter._modules = {**self._modules, "users": FeatureTable(user_id, list(user_id))}
         return lighter
 
     def _chunk(self, rows: int, slots: int) -> int:
