@@ -34,7 +34,7 @@ RULES = {
     "alias_of_user_id": Rule(IDS), "alias_of_item_id": Rule(IDS), "alias_of_entity_id": Rule(IDS),
     "alias_of_relation_id": Rule(IDS), "selected_features": Rule((TOKEN, TOKENS, FLOAT, FLOATS), "item"),
     "item_attribute": Rule(IDS, "item"), "context_features": Rule((TOKEN, TOKENS, FLOAT), "inter"),
-    "cross_features": Rule((TOKEN,)),
+    "history_features": Rule((TOKEN, FLOAT), "inter"), "cross_features": Rule((TOKEN,)),
 }  # fmt: skip
 
 

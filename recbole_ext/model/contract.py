@@ -122,6 +122,9 @@ class Model(ItemScorer, Protocol):
     context_features: Sequence[str]
     """Columns of the .inter file that a request takes from the user's last event; default none."""
 
+    history_features: Sequence[str]
+    """Columns of the .inter file that the model reads as lists, of the events of a history; default none."""
+
     user_features: Sequence[str]
     """Columns of the .user file that the model reads; default none."""
 
@@ -221,6 +224,11 @@ def reads_request_time(model: Any) -> bool:
 def context_features(model: Any) -> list[str]:
     """`Model.context_features`."""
     return list(getattr(model, "context_features", ()))
+
+
+def history_features(model: Any) -> list[str]:
+    """`Model.history_features`."""
+    return list(getattr(model, "history_features", ()))
 
 
 def user_features(model: Any) -> list[str]:

@@ -102,13 +102,13 @@ def _description(scorer: ExportedScorer, served: ServedModel) -> dict[str, Any]:
     for name, input in scorer.inputs().items():
         if name in MEANING:
             inputs[name] = {**describe(name, input), "meaning": MEANING[name]}
-    features = {}
-    for name, input in scorer.inputs().get("features", {}).items():
-        features[name] = {**describe(name, input), "type": scorer.features[name].value}
-        if input[0] == INTEGER:
-            features[name]["tokens"] = [str(token) for token in description.field2id_token[name]]
-    if features:
-        inputs["features"] = features
+    for group in ("event_features", "features"):
+        columns = scorer.inputs().get(group, {})
+        for name, input in columns.items():
+            kind = description.field2type[name]
+            facts = inputs.setdefault(group, {})[name] = {**describe(name, input), "type": kind.value}
+            if input[0] == INTEGER:
+                facts["tokens"] = [str(token) for token in description.field2id_token[name]]
     return {
         "format": EXPORT_FORMAT,
         "model": type(scorer.model).__name__,
@@ -181,6 +181,14 @@ def _random_batch(
         "times": times[:, :-1].masked_fill(padding, 0.0), "at": times[:, -1],
         "users": integers(0, description.user_num, rows), "candidates": integers(1, served.model.n_items, candidates),
     }  # fmt: skip
+    event_features = {}
+    for name, kind in scorer.event_features.items():
+        if kind == FeatureType.FLOAT:
+            low, high = scorer.ranges.get(name, _value_range(description, name))
+            values = low + torch.rand(rows, slots, generator=generator, dtype=torch.float64) * (high - low)
+        else:
+            values = integers(0, description.num(name), rows, slots)
+        event_features[name] = values.masked_fill(padding, 0)
     features = {}
     for name, kind in scorer.features.items():
         if kind == FeatureType.FLOAT:
@@ -191,6 +199,7 @@ def _random_batch(
             features[name] = integers(0, description.num(name), rows, *width)
     on_device: dict[str, Any] = {name: values.to(device) for name, values in batch.items()}
     on_device["features"] = {name: values.to(device) for name, values in features.items()}
+    on_device["event_features"] = {name: values.to(device) for name, values in event_features.items()}
     return {name: on_device[name] for name in scorer.inputs()}
 
 
@@ -215,6 +224,8 @@ def _model_scores(scorer: ExportedScorer, served: ServedModel, batch: dict[str, 
         columns[scorer.time_list_field] = padded(batch["times"] - description.time_origin)
     if "at" in batch:
         columns[scorer.time_field] = batch["at"] - description.time_origin
+    for name, values in batch.get("event_features", {}).items():
+        columns[name + scorer.list_suffix] = padded(scorer.scale(name, values))
     features = {name: scorer.scale(name, values) for name, values in batch.get("features", {}).items()}
     columns |= {name: features.pop(name) for name in scorer.context_features}
     prepared = served.scorer.prepare(Interaction(columns), features)

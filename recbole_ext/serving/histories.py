@@ -37,6 +37,7 @@ class HistoryReader:
         self.description, self.items, self.users = description, items, users
         self.config = description.config
         self.context_features = contract.context_features(model)
+        self.history_features = contract.history_features(model)
         self.user_features = contract.user_features(model)
         self.min_history = contract.min_history(model)
         self.needs_times = contract.reads_times(model)
@@ -45,7 +46,8 @@ class HistoryReader:
         """Columns that histories must have."""
         description = self.description
         times = [description.time_field] if self.needs_times else []
-        return [description.uid_field, description.iid_field, *times, *self.context_features]
+        columns = [description.uid_field, description.iid_field, *times, *self.context_features]
+        return [*columns, *(self._source_of(name) for name in self.history_features)]
 
     def columns(self) -> list[str]:
         """All columns that are read if histories have them."""
@@ -82,7 +84,8 @@ class HistoryReader:
         item_tokens = as_text(table, description.iid_field)
         time = seconds(table, description.time_field, description) if description.time_field in table.frame else None
         users, row, positive = np.asarray(users, dtype=object), np.arange(len(item_tokens)), self._positive(table)
-        events = UserEvents(table, users, row, event_user, self.items.ids(item_tokens), time, positive)
+        features = {name: self._event_feature(table, name) for name in self.history_features}
+        events = UserEvents(table, users, row, event_user, self.items.ids(item_tokens), time, positive, features)
         by_item = time is not None and self.config["tie_break"] == "item"
         keys = (token_ranks(item_tokens) if by_item else None, time, event_user)  # the most significant last
         return events.select(np.lexsort([key for key in keys if key is not None]))  # a stable sort
@@ -103,6 +106,8 @@ class HistoryReader:
         self._refuse_short(history)
         if user_time is None and events.event_time is not None:
             user_time = events.last_value(events.event_time, 0.0)
+            if self.history_features:  # just after the last event, when its outcome is known
+                user_time = np.nextafter(user_time, np.inf)
         last_row = events.last_value(events.event_row, -1)
         user_id = torch.from_numpy(self.users.ids(events.users))
         columns = {description.uid_field: user_id}
@@ -234,6 +239,18 @@ class HistoryReader:
             )
         last = events.table.take(user_row)
         return {name: feature(last, name, self.description) for name in self.context_features}
+
+    def _source_of(self, name: str) -> str:
+        """The column of histories that a column of training events is made from: a label may come from `threshold`."""
+        thresholds = self.config["threshold"] or {}
+        return next(iter(thresholds)) if name == self.description.label_field and thresholds else name
+
+    def _event_feature(self, table: Table, name: str) -> np.ndarray:
+        """A column of all events, [rows], as the model reads it."""
+        source = self._source_of(name)
+        if source != name:
+            return (numbers(table, source) >= self.config["threshold"][source]).astype(np.float32)
+        return feature(table, name, self.description).numpy()
 
     def _user_features(self, table: Table, user_row: np.ndarray, user_id: Tensor) -> dict[str, Tensor]:
         """Features of users, [n, ...], from each user's last event; from the training data where it has no value."""

@@ -54,8 +54,11 @@ class ExportedScorer(nn.Module):
         self.time_list_field = description.time_field + description.config["LIST_SUFFIX"]
         self.origin = float(description.time_origin or 0.0)
         self.context_features = contract.context_features(model)
+        self.history_features = contract.history_features(model)
         names = [*self.context_features, *contract.user_features(model)]
         self.features = {name: description.field2type[name] for name in names}
+        self.event_features = {name: description.field2type[name] for name in self.history_features}
+        self.list_suffix, names = description.config["LIST_SUFFIX"], [*names, *self.history_features]
         discretised = [name for name in names if name in (description.config["discretization"] or {})]
         if discretised:
             raise InputError(
@@ -71,6 +74,9 @@ class ExportedScorer(nn.Module):
             inputs["times"] = (DOUBLE, "BT")
         if self.reads_request_time:
             inputs["at"] = (DOUBLE, "B")
+        if self.event_features:
+            columns = {name: self._feature_input(kind, "BT") for name, kind in self.event_features.items()}
+            inputs["event_features"] = columns
         if self.reads_user_id:
             inputs["users"] = (INTEGER, "B")
         if self.features:
@@ -80,9 +86,9 @@ class ExportedScorer(nn.Module):
         return inputs
 
     @staticmethod
-    def _feature_input(kind: FeatureType) -> tuple[torch.dtype, str]:
+    def _feature_input(kind: FeatureType, axes: str = "B") -> tuple[torch.dtype, str]:
         dtype = DOUBLE if kind == FeatureType.FLOAT else INTEGER
-        return dtype, "BS" if kind == FeatureType.TOKEN_SEQ else "B"
+        return dtype, axes + "S" if kind == FeatureType.TOKEN_SEQ else axes
 
     def forward(
         self,
@@ -90,6 +96,7 @@ class ExportedScorer(nn.Module):
         lengths: Tensor,
         times: Tensor | None = None,
         at: Tensor | None = None,
+        event_features: dict[str, Tensor] | None = None,
         users: Tensor | None = None,
         features: dict[str, Tensor] | None = None,
         candidates: Tensor | None = None,
@@ -101,6 +108,7 @@ class ExportedScorer(nn.Module):
             lengths: number of events in each history, [B].
             times: times of these events, seconds since 1970, float64 [B, T].
             at: times of the requests, [B].
+            event_features: columns of the events of the histories, as `features`, [B, T] each.
             users: user ids, 0 for unknown users, [B].
             features: features of users and requests with the values of the training files: ids [B] or [B, S], or
                 numbers float64 [B].
@@ -114,6 +122,8 @@ class ExportedScorer(nn.Module):
             batch[self.time_list_field] = times - self.origin
         if at is not None:
             batch[self.time_field] = at - self.origin
+        for name, values in (event_features or {}).items():
+            batch[name + self.list_suffix] = self.scale(name, values)
         if users is not None:
             batch[model.USER_ID] = users
         user_features = {name: self.scale(name, values) for name, values in (features or {}).items()}

@@ -3,7 +3,7 @@
 N events, n users. The name of an array begins with what indexes it: `event_...` [N], `user_...` [n].
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ class UserEvents:
         event_item: item id, 0 for items unknown to the model. [N]
         event_time: seconds since the first training event, float64; `None` if the table has no times. [N]
         event_positive: whether the event may be part of a history, bool. [N]
+        event_features: columns that the model reads of the events of a history, [N] each.
     """
 
     table: Table
@@ -37,6 +38,7 @@ class UserEvents:
     event_item: np.ndarray
     event_time: np.ndarray | None
     event_positive: np.ndarray
+    event_features: dict[str, np.ndarray] = field(default_factory=dict)
 
     def select(self, events: np.ndarray) -> "UserEvents":
         """Some of the events, by index or mask, for the same users."""
@@ -44,6 +46,7 @@ class UserEvents:
             self, event_row=self.event_row[events], event_user=self.event_user[events],
             event_item=self.event_item[events], event_positive=self.event_positive[events],
             event_time=None if self.event_time is None else self.event_time[events],
+            event_features={name: values[events] for name, values in self.event_features.items()},
         )  # fmt: skip
 
     def select_users(self, users: np.ndarray) -> "UserEvents":
@@ -104,6 +107,7 @@ class UserEvents:
         history = {item_field: torch.from_numpy(self.event_item)}
         if self.event_time is not None:
             history[time_field] = torch.from_numpy(self.event_time)
+        history |= {name: torch.from_numpy(values) for name, values in self.event_features.items()}
         start, max_length = self.user_start(), config["MAX_ITEM_LIST_LENGTH"]
         ranges = Ranges(np.maximum(start[:-1], start[1:] - max_length), start[1:], np.arange(len(self.users)))
         suffix, length_field = config["LIST_SUFFIX"], config["ITEM_LIST_LENGTH_FIELD"]

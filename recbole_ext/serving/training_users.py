@@ -12,6 +12,7 @@ from recbole_ext.data import create_dataset
 from recbole_ext.data.examples import EventLog, Examples
 from recbole_ext.data.ranges import Ranges
 from recbole_ext.errors import InputError
+from recbole_ext.serving.histories import HistoryReader
 from recbole_ext.serving.requests import Requests
 from recbole_ext.serving.served_model import ServedModel
 from recbole_ext.utils.wording import counted
@@ -35,12 +36,15 @@ def training_user_requests(served: ServedModel, changes: dict[str, Any]) -> Requ
     last_events = events.iloc[dataset.event_order(events)].groupby(user_field).tail(1)
     columns = [user_field, dataset.time_field, *served.reader.context_features]
     requests = dataset._dataframe_to_interaction(last_events[columns]).interaction
+    if served.reader.history_features:  # just after the last event, when its outcome is known
+        time = requests[dataset.time_field]
+        requests[dataset.time_field] = time.nextafter(torch.full_like(time, torch.inf))
     dataset.build()
     history = dataset.inter_feat.history
     if user_field not in history.columns:
         raise InputError("benchmark_filename has ready-made histories, which do not name users; give --histories.")
 
-    examples = _examples(dataset, requests, history, served.reader.min_history)
+    examples = _examples(dataset, requests, history, served.reader)
     user_id = examples[user_field].numpy()
     skipped = dataset.user_num - 1 - len(user_id)
     if skipped:
@@ -62,22 +66,23 @@ def _training_data(served: ServedModel, changes: dict[str, Any]) -> Any:
     return dataset
 
 
-def _examples(dataset: Any, requests: dict[str, torch.Tensor], history: EventLog, min_history: int) -> Examples:
+def _examples(dataset: Any, requests: dict[str, torch.Tensor], history: EventLog, reader: HistoryReader) -> Examples:
     """One example for each user with enough events.
 
     Args:
         dataset: the data set of the events.
         requests: user, time and context of each user's last event, in the order of users.
         history: the events that a history may contain, sorted by user and time.
-        min_history: events that a history must have.
+        reader: of the model, which says what a history must have.
     """
     config, item, time = dataset.config, dataset.iid_field, dataset.time_field
     user_id, event_user = requests[dataset.uid_field].numpy(), history.columns[dataset.uid_field].numpy()
     start, end = np.searchsorted(event_user, user_id, side="left"), np.searchsorted(event_user, user_id, side="right")
-    enough = end - start >= min_history
+    enough = end - start >= reader.min_history
     start, end = start[enough], end[enough]
     columns = {name: values[torch.from_numpy(enough)] for name, values in requests.items()}
-    events = EventLog({name: history.columns[name] for name in (item, time)}, (item, time))
+    lists = (item, time, *reader.history_features)
+    events = EventLog({name: history.columns[name] for name in lists}, lists)
     ranges = Ranges(np.maximum(start, end - config["MAX_ITEM_LIST_LENGTH"]), end, np.arange(len(start)))
     names = config["LIST_SUFFIX"], config["ITEM_LIST_LENGTH_FIELD"]
     return Examples(EventLog(columns), events, ranges, *names, config["MAX_ITEM_LIST_LENGTH"])

@@ -96,7 +96,7 @@ def cases(model: BST, batch: Interaction) -> list[oracle.Case]:
                 batch["item_id_list"][row, :length].tolist(), batch["timestamp_list"][row, :length].tolist(),
                 int(batch["item_id"][row]), float(batch["timestamp"][row]),
                 {name: model.items.column(name) for name in model.items.names}, {**users, **others},
-                model.crosses.pairs,
+                model.crosses.pairs, {name: batch[f"{name}_list"][row, :length] for name in model.history_features},
             )
         )  # fmt: skip
     return found
@@ -115,6 +115,8 @@ PLAIN = {
     [
         (1, 2, 8, "log", {}), (2, 4, 8, "log", {}), (3, 1, 3, "day", {}), (1, 8, 5, "position", PLAIN),
         (2, 2, 4, "none", PLAIN), (1, 2, 8, "log", {**LABELED, "history": "positive"}),
+        (1, 2, 8, "log", {**LABELED, "history_features": ["label", "tab"]}),
+        (2, 2, 4, "day", {"history_features": ["length"]}),
         (1, 2, 8, "log", {**USER_ID, **NEW_USERS}), (2, 2, 8, "log", USER_ID),
     ],
 )  # fmt: skip
@@ -194,6 +196,8 @@ def test_columns_that_are_not_named_are_not_read(build):
         ({"cross_features": [["tab", "item_id"]], "context_features": []}, "names 'tab', which is not a feature"),
         ({"cross_features": [["user_id", "brand"]]}, "names 'user_id', which is a feature only if user_id_feature is"),
         ({"context_features": ["user_id"]}, "context_features names 'user_id'; set user_id_feature to True instead"),
+        ({"history_features": ["sex"]}, "no column 'sex'"), ({"history_features": ["timestamp"]}, "names 'timestamp'"),
+        ({"history_features": ["item_id"]}, "history_features names 'item_id', which is not a loaded column"),
         ({"n_heads": 3}, "a position has 20 features .4 columns of embedding_size 4.*n_heads 3 does not divide"),
     ],
     ids=repr,
@@ -211,6 +215,8 @@ def test_columns_that_cannot_be_features_are_refused(build, keys, sentence):
         ({"embedding_size": 0}, "embedding_size"),
         ({"cross_features": [["a"]]}, "cross_features' is .*each member a list of 2"),
         ({"mlp_hidden_size": [4, 0.5]}, "mlp_hidden_size"),
+        ({"history_features": ["label"], "history": "positive"}, "history_features names 'label', but with hist"),
+        ({"history_features": ["tab"], "unused_col": {"inter": ["tab_list"]}}, "unused_col leaves out 'tab_list'"),
         ({"user_id_feature": 1}, "'user_id_feature' is 1; it should be True or False"),
         ({"loss_type": "BPR"}, "loss_type is 'BPR'; BST has one loss and reads none"),
         ({"unused_col": {"inter": ["timestamp_list"]}}, "unused_col leaves out 'timestamp_list', which BST reads"),

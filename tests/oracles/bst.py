@@ -22,6 +22,7 @@ class Case:
         of_items: for each item column, the value of every item; the id is the item itself.
         others: user and context columns, in the model's order.
         pairs: crossed columns.
+        past: `history_features` by column, of each item of the history; 0 for events that are not before `now`.
         user_id: the column of the user's id, which is 0 for an unknown user; such a user's crosses are 0.
     """
 
@@ -32,6 +33,7 @@ class Case:
     of_items: dict[str, Tensor]
     others: dict[str, Tensor] = field(default_factory=dict)
     pairs: list[tuple[str, str]] = field(default_factory=list)
+    past: dict[str, Tensor] = field(default_factory=dict)
     user_id: str = "user_id"
 
 
@@ -84,8 +86,12 @@ def logit(
     rows = [gap_row(gap, case.now - time, len(items) - place) for place, time in enumerate(times)]
     table = weights["gap_embedding.weight"]
     slots = [torch.cat([item(weights, case, one), table[row]]) for one, row in zip(items, rows, strict=True)]
+    for place, time in enumerate(times, len(case.times) - len(times)):
+        past = [feature(weights, "past_features", name, values[place]) for name, values in case.past.items()]
+        slots.append(torch.cat([slots.pop(0), *(vector * (time < case.now) for vector in past)]))
     target = item(weights, case, case.target)
-    x = torch.stack([*slots, torch.cat([target, table[0]])])
+    unknown = table.new_zeros(len(case.past) * len(target) // len(case.of_items))  # as many as for item columns
+    x = torch.stack([*slots, torch.cat([target, table[0], unknown])])
     for layer in range(layers):
         x = block(weights, f"blocks.{layer}", x, heads, eps)
     empty = x.new_zeros(length - len(items), x.shape[1])

@@ -61,6 +61,30 @@ class Features(nn.Module):
         return layer(value).sum(-2) / count
 
 
+class PastFeatures(Features):
+    """Embed columns of the events of a history.
+
+    Args:
+        dataset: as for `Features`.
+        names: the columns.
+        size: e.
+        suffix: RecBole's `LIST_SUFFIX`.
+    """
+
+    def __init__(self, dataset, names: Sequence[str], size: int, suffix: str):
+        super().__init__(dataset, {name: dataset.inter_feat[name] for name in names}, size)
+        self.suffix = suffix
+
+    def lists(self, interaction) -> list[Tensor]:
+        """The lists of the columns, [B, L] each."""
+        return [without_bucket(interaction[name + self.suffix], 2) for name in self.names]
+
+    def at(self, interaction, index: Tensor) -> Tensor:
+        """Vectors of the events at the positions `index` [B, T] of the lists: [B, T, width]."""
+        lists = zip(self.names, self.lists(interaction), strict=True)
+        return self({name: values.gather(1, index) for name, values in lists})
+
+
 def without_bucket(values: Tensor, dims: int) -> Tensor:
     """Numbers with `dims` dimensions, without the bucket that RecBole's discretisation adds in one more dimension."""
     return values[..., 0] if values.is_floating_point() and values.dim() > dims else values
@@ -129,15 +153,28 @@ def feature_columns(feature, id_field: str) -> list[str]:
     return sorted(name for name in feature if name != id_field)
 
 
-def check_context(names: list[str], config, dataset) -> list[str]:
-    """The names if each is a column of the .inter file that is known before the event; otherwise `InputError`."""
-    taken = {config[f"{key}_FIELD"] for key in ("USER_ID", "ITEM_ID", "TIME", "LABEL", "ITEM_LIST_LENGTH")}
-    taken |= set(config["threshold"] or ()) | {name for name in names if name.endswith(config["LIST_SUFFIX"])}
+def check_event_columns(key: str, names: list[str], config, dataset) -> list[str]:
+    """The names that a key gives if each is a column of the .inter file that the model may read.
+
+    Args:
+        key: `context_features`, whose columns must be known before the event, or `history_features`, whose columns may
+            also be its outcomes.
+        names: the columns.
+
+    Raises:
+        InputError: names the first wrong column.
+    """
+    taken = {config[f"{key}_FIELD"] for key in ("USER_ID", "ITEM_ID", "TIME", "ITEM_LIST_LENGTH")}
+    taken |= {name for name in names if name.endswith(config["LIST_SUFFIX"])}
+    kinds = "id, time or history"
+    if key == "context_features":
+        taken |= {config["LABEL_FIELD"], *(config["threshold"] or ())}
+        kinds = "id, time, label or history"
     for name in names:
         if name in taken or dataset.field2source.get(name) != FeatureSource.INTERACTION:
             raise InputError(
-                f"context_features names '{name}', which is not a loaded column of the .inter file, or is an id, time, "
-                f"label or history; name other columns that load_col loads."
+                f"{key} names '{name}', which is not a loaded column of the .inter file, or is an {kinds}; name other "
+                f"columns that load_col loads."
             )
     return list(names)
 

@@ -31,7 +31,8 @@ from recbole_ext.model.bst.features import (
     Crosses,
     Features,
     FeatureTable,
-    check_context,
+    PastFeatures,
+    check_event_columns,
     feature_columns,
     gap_index,
     gap_rows,
@@ -41,7 +42,7 @@ from recbole_ext.model.bst.features import (
 )
 from recbole_ext.model.bst.options import VALIDATORS, BSTOptions
 from recbole_ext.model.contract import AttentionWeights, Head
-from recbole_ext.model.layers import check_times, load_item_vectors
+from recbole_ext.model.layers import Dropout, check_times, load_item_vectors
 
 
 class EncodedRequests(NamedTuple):
@@ -56,9 +57,10 @@ class EncodedRequests(NamedTuple):
 class BST(SequentialRecommender):
     """The probability of a click: a transformer over history and target item, then an MLP.
 
-    A position concatenates the vectors of an item, its features, and the time gap to the target. Interactions need
-    `user_id`, `item_id`, `timestamp` and `item_length` [B], `item_id_list` and `timestamp_list` [B, L], the columns of
-    `context_features`, and `label` to train. Times are seconds since the first event of the data, float64.
+    A position concatenates the vectors of an item, its features, the time gap to the target, and `history_features`,
+    such as the labels of past events. Interactions need `user_id`, `item_id`, `timestamp` and `item_length` [B],
+    `item_id_list` and `timestamp_list` [B, L], the columns of `context_features` [B], the lists of `history_features`
+    [B, L], and `label` to train. Times are seconds since the first event of the data, float64.
 
     Raises:
         InputError: a key is out of range, or names a column that cannot be a feature.
@@ -68,7 +70,9 @@ class BST(SequentialRecommender):
     min_history = 0  # the target alone is also a sequence
     predicts_probabilities = True
     reads_times = True  # also of the request: with query_time: last, an empty history has no other time
-    structural_keys = ("n_heads", "time_gap", "output", "context_features", "user_id_feature", "cross_features")
+    structural_keys = (
+        "n_heads", "time_gap", "output", "context_features", "history_features", "user_id_feature", "cross_features",
+    )  # fmt: skip
     validators = VALIDATORS
     check_config = BSTOptions
 
@@ -90,18 +94,22 @@ class BST(SequentialRecommender):
         if self.reads_user_id:
             user_id = {self.USER_ID: trained_users(dataset, self.USER_ID)}
         self.users = FeatureTable({**user_id, **columns}, [*user_id, *columns])
-        self.context_features = check_context(options.context_features, config, dataset)
+        self.context_features = check_event_columns("context_features", options.context_features, config, dataset)
+        self.history_features = check_event_columns("history_features", options.history_features, config, dataset)
         self.item_features = Features(dataset, self.items.columns(), e)
         context = {name: dataset.inter_feat[name] for name in self.context_features}
         self.other_features = Features(dataset, {**self.users.columns(), **context}, e)
+        self.past_features = PastFeatures(dataset, self.history_features, e, config["LIST_SUFFIX"])
         features = [*self.items.names, *self.users.names, *self.context_features]
         self.crosses = Crosses(dataset, features, options.cross_features, e, config["cross_buckets"], self.USER_ID)
         self.gap_embedding = nn.Embedding(gap_rows(self.time_gap, self.max_seq_length), config["gap_embedding_size"])
 
-        width, heads = self.item_features.width + config["gap_embedding_size"], config["n_heads"]
+        width = self.item_features.width + self.past_features.width + config["gap_embedding_size"]
+        heads = config["n_heads"]
         if width % heads:
+            columns = len(self.items.names) + len(self.history_features)
             raise InputError(
-                f"a position has {width} features ({len(self.items.names)} columns of embedding_size {e}, and "
+                f"a position has {width} features ({columns} columns of embedding_size {e}, and "
                 f"gap_embedding_size {config['gap_embedding_size']}), which n_heads {heads} does not divide."
             )
         self.blocks = nn.ModuleList(
@@ -112,10 +120,14 @@ class BST(SequentialRecommender):
         self.parts = [sequence_width, self.item_features.width, self.other_features.width, self.crosses.width]
         sizes = [sum(self.parts), *options.mlp_hidden_size, 1]
         self.mlp = nn.ModuleList(nn.Linear(*pair) for pair in zip(sizes, sizes[1:], strict=False))
+        self.mlp_dropout = Dropout(config["mlp_dropout_prob"])
         self._initialise(config["initializer_range"])
+        if self.reads_user_id:  # users begin as unknown ones
+            nn.init.zeros_(self.other_features.embeddings[key_of(self.USER_ID)].weight)
         load_item_vectors(self.item_features.embeddings[key_of(self.ITEM_ID)], "embedding_size", config, dataset)
         getLogger().info(
-            f"BST reads: sequence {', '.join(self.items.names)} and the time gap ({self.time_gap}); MLP {self.output}, "
+            f"BST reads: sequence {', '.join([*self.items.names, *self.history_features])} and the time gap "
+            f"({self.time_gap}); MLP {self.output}, "
             f"{', '.join([*features, *map(' x '.join, self.crosses.pairs)])}; learns {self.LABEL}"
         )
 
@@ -142,11 +154,16 @@ class BST(SequentialRecommender):
             last = time.gather(1, (used - 1).clamp(min=0).unsqueeze(1)).squeeze(1)
             target = torch.where(used > 0, last, target)
         gap = self.gap_embedding(gap_index(self.time_gap, time.masked_fill(~mask, 0), target, used))
-        return torch.cat([self.item_features(self.items(items)), gap], dim=-1), mask
+        parts = [self.item_features(self.items(items)), gap]
+        if self.past_features.width:
+            known = mask & (time < interaction[self.TIME].unsqueeze(1))  # an outcome is known only after its event
+            parts.append(self.past_features.at(interaction, index) * known.unsqueeze(-1))
+        return torch.cat(parts, dim=-1), mask
 
     def _targets(self, vectors: Tensor) -> Tensor:
-        """Positions [..., W] of targets from their item vectors; the time gap is 0."""
-        return torch.cat([vectors, self.gap_embedding.weight[0].expand(*vectors.shape[:-1], -1)], dim=-1)
+        """Positions [..., W] of targets from their item vectors; the time gap is 0, past features are, too."""
+        gap = self.gap_embedding.weight[0].expand(*vectors.shape[:-1], -1)
+        return torch.cat([vectors, gap, vectors.new_zeros(*vectors.shape[:-1], self.past_features.width)], dim=-1)
 
     def _transform(self, target: Tensor, history: Tensor, mask: Tensor) -> Tensor:
         """The transformer's output for histories [B, T, W], each followed by a target [B, W]: [B, parts[0]]."""
@@ -180,7 +197,7 @@ class BST(SequentialRecommender):
     def _transform_groups(self, targets: Tensor, interaction) -> Tensor:
         """The same result, with each history encoded once for all its targets in the batch."""
         length, time = interaction[self.ITEM_SEQ_LEN], interaction[self.TIME]
-        history = interaction[self.ITEM_SEQ], interaction[self.TIME_SEQ]
+        history = interaction[self.ITEM_SEQ], interaction[self.TIME_SEQ], *self.past_features.lists(interaction)
         groups, index = group_equal_rows((interaction[self.USER_ID], time), time, length, *history)
         first, attend = groups[:, 0], self.blocks[0].attend_candidates
         output = map_length_buckets(
@@ -201,7 +218,7 @@ class BST(SequentialRecommender):
     def _deep(self, x: Tensor) -> Tensor:
         """From the first layer's output to the logit: [..., sizes[1]] -> [...]."""
         for layer in self.mlp[1:]:
-            x = layer(F.leaky_relu(x))
+            x = layer(self.mlp_dropout(F.leaky_relu(x)))
         return x.squeeze(-1).to(torch.promote_types(x.dtype, torch.float32))  # float16 cannot tell 0.9999 from 1
 
     def calculate_loss(self, interaction) -> Tensor:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from recbole_ext.errors import InputError
-from recbole_ext.utils.validators import Bool, Int, ListOf, OneOf, OrNone, Str, validate_keys
+from recbole_ext.utils.validators import Bool, Int, ListOf, Number, OneOf, OrNone, Str, validate_keys
 
 VALIDATORS = {
     **dict.fromkeys(
@@ -11,8 +11,9 @@ VALIDATORS = {
     ),
     "time_gap": OrNone(OneOf("log", "day", "position")), "output": OneOf("target", "flatten"),
     "query_time": OneOf("target", "last"), "mlp_hidden_size": ListOf(Int("[1, inf)"), may_be_empty=True),
-    "context_features": OrNone(ListOf(Str(), may_be_empty=True)),
+    **dict.fromkeys(("context_features", "history_features"), OrNone(ListOf(Str(), may_be_empty=True))),
     "cross_features": OrNone(ListOf(ListOf(Str(), count=2), may_be_empty=True)), "user_id_feature": Bool(),
+    "mlp_dropout_prob": Number("[0, 1)"),
 }  # fmt: skip
 
 
@@ -28,6 +29,7 @@ class BSTOptions:
         self.time_gap, self.output, self.query_time = values["time_gap"], values["output"], values["query_time"]
         self.cross_features: list[list[str]] = values["cross_features"] or []
         self.context_features: list[str] = values["context_features"] or []
+        self.history_features: list[str] = values["history_features"] or []
         self.user_id_feature: bool = values["user_id_feature"]
         self.mlp_hidden_size: list[int] = values["mlp_hidden_size"]
         if config["loss_type"] is not None:
@@ -37,6 +39,12 @@ class BSTOptions:
             raise InputError(f"context_features names '{user}'; set user_id_feature to True instead.")
         if not self.user_id_feature and any(user in pair for pair in self.cross_features):
             raise InputError(f"cross_features names '{user}', which is a feature only if user_id_feature is True.")
+        if config["history"] == "positive" and config["LABEL_FIELD"] in self.history_features:
+            raise InputError(
+                f"history_features names '{config['LABEL_FIELD']}', but with history: positive all events of a history "
+                f"have label 1; set history to all."
+            )
+        lists = [name + config["LIST_SUFFIX"] for name in (time, *self.history_features)]
         for name in (config["unused_col"] or {}).get("inter") or ():
-            if name in (time, time + config["LIST_SUFFIX"], config["LABEL_FIELD"], *self.context_features):
+            if name in (time, *lists, config["LABEL_FIELD"], *self.context_features):
                 raise InputError(f"unused_col leaves out '{name}', which BST reads; take it out of unused_col.")
