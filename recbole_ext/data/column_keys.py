@@ -52,6 +52,8 @@ def check_column_keys(config: Any) -> None:
         files.check_unused(suffix, names)
     for key, rule in RULES.items():
         for name in _names(config[key]):
+            if key == "history_features" and config["threshold"] and name == config["LABEL_FIELD"]:
+                continue  # RecBole makes it
             files.check(key, name, rule)
     for key, suffix, kind in _required(config):
         files.check(key, config[key], Rule((kind,), suffix))
