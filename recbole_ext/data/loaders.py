@@ -24,6 +24,7 @@ from recbole_ext.data.splits import recbole_dataset_class
 from recbole_ext.data.unseen_candidates import with_unseen_candidates
 from recbole_ext.errors import InputError, recbole_errors_as_input_error
 from recbole_ext.utils.random_state import fixed_seed
+from recbole_ext.utils.signals import leave_to_parent
 
 PICKLE_KEYS = ("save_dataset", "dataset_save_path", "save_dataloaders", "dataloaders_save_path")
 NO_FILE = os.path.join(os.devnull, "none")  # a path that cannot exist
@@ -249,6 +250,7 @@ def seeded(loader: Any, evaluates: bool) -> Any:
     attributes = {name: value for name, value in loader.__dict__.items() if name != "collate_fn"}  # a bound method
     copy = _empty_copy(type(loader))
     copy.__dict__.update(attributes, evaluates=evaluates, pass_seed=loader.config["seed"])
+    copy.worker_init_fn = leave_to_parent
     return copy
 
 

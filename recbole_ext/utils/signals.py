@@ -20,6 +20,7 @@ class _Requests:
     raised: type[BaseException] | None = None
 
 
+WORKER_GRACE = 30  # seconds
 REQUESTS = {"SIGINT": KeyboardInterrupt, "SIGTERM": SigtermReceived}
 
 
@@ -100,3 +101,14 @@ def stop_if_requested(file: str | None = None) -> None:
     """
     if _Requests.asked is not None:
         raise _Requests.asked(*[file] if file else [])
+
+
+def leave_to_parent(_: int) -> None:
+    """Prepare a worker process of a loader for signals to the whole process group, such as Ctrl-C; a `worker_init_fn`.
+
+    The parent decides when to stop, and needs its workers until then. SIGINT is ignored, and SIGTERM ends the worker
+    after `WORKER_GRACE`, because torch also ends workers by SIGTERM. A worker whose parent has died ends by itself.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if hasattr(signal, "alarm"):  # not on Windows
+        signal.signal(signal.SIGTERM, lambda *_: signal.alarm(WORKER_GRACE))

@@ -182,10 +182,11 @@ def test_the_command_line_resumes(write_events, random_events, capsys):
     assert main([f"--resume={file}", "--model=SASRec"]) == 2
 
 
-def start(arguments: list[str]) -> subprocess.Popen:
+def start(arguments: list[str], **options) -> subprocess.Popen:
     environment = {**os.environ, "PYTHONPATH": ROOT, "OMP_NUM_THREADS": "1"}
     words = [sys.executable, "-m", "recbole_ext", *arguments]
-    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(words, env=environment, **pipes, **options)
 
 
 def first_checkpoint(process: subprocess.Popen) -> str:

@@ -7,6 +7,7 @@ import torch
 
 from recbole_ext import Config, load_data_and_model, run_recbole
 from recbole_ext.errors import InputError
+from recbole_ext.quick_start import validate_checkpoint
 from recbole_ext.tuning import trial
 from recbole_ext.tuning.trial import SharedData, TrialSetup, train
 
@@ -62,6 +63,15 @@ def test_trial_reports_the_scores_of_a_run_with_the_same_keys(start, keys, model
     kept = torch.load(checkpoints[-1], weights_only=True)["state_dict"]
     assert all(torch.equal(kept[name], state[name]) for name in state)
     assert load_data_and_model(str(checkpoints[-1]))[0]["learning_rate"] == 0.01
+
+
+def test_trial_is_validated_on_the_users_of_a_run(start, keys):
+    reports, checkpoints = start("MEANTIME", {"learning_rate": 0.01}, eval_users=8, checkpoint_minutes=1e-9)
+    more = {**MODELS["MEANTIME"], "learning_rate": 0.01, "eval_users": 8}
+    run = run_recbole("MEANTIME", "toy", None, {**keys, **more}, argv=[])
+    assert run["valid_sample"]["result"]["ndcg@5"] == reports[-1]["best_score"]
+    assert validate_checkpoint(str(checkpoints[-1])) == (run["best_valid_score"], run["best_valid_result"])
+    assert not list(Path("trial").glob("*.latest"))
 
 
 def test_trial_does_not_use_the_test_data(start, monkeypatch):
