@@ -125,8 +125,9 @@ class UnseenCandidatesLoader(NegSampleEvalDataLoader):
         """The candidates of the users `index`.
 
         Returns:
-            a row for each candidate, the targets first; the ranking of each row; the ranking and the item of each
-            target.
+            a row for each target and each of its candidates, a target with its candidates after the other, so that
+            models can encode a history once for all of them; the ranking of each row; the ranking and the item of
+            each target.
         """
         users = self.uid_list[np.asarray(index)]
         rows = np.concatenate([np.arange(part.start, part.stop) for part in self.uid2index[users]])
@@ -134,4 +135,6 @@ class UnseenCandidatesLoader(NegSampleEvalDataLoader):
         ranking = torch.arange(len(rows))
         if not self.is_sequential:
             ranking = torch.repeat_interleave(torch.from_numpy(self.uid2items_num[users]))
-        return self._neg_sampling(targets), ranking.repeat(self.times), ranking, targets[self.iid_field]
+        candidates = self._neg_sampling(targets)  # all targets, then the first candidate of each, and so on
+        by_target = torch.arange(len(candidates)).view(self.times, -1).T.flatten()
+        return candidates[by_target], ranking.repeat_interleave(self.times), ranking, targets[self.iid_field]

@@ -9,6 +9,7 @@ import torch
 
 from recbole_ext import InputError, create_dataset, data_preparation, get_trainer
 from recbole_ext.data.unseen_candidates import draw_unseen
+from recbole_ext.model.meantime import MEANTIME
 
 MODELS = ["MEANTIME", "BST", "LightSANs", "SASRec", "DIN", "DIEN", "BPR", "FM"]
 LEAVE_ONE_OUT, RATIO = {"LS": "valid_and_test"}, {"RS": [0.5, 0.2, 0.3]}
@@ -19,15 +20,16 @@ def tokens(loader) -> dict[tuple[str, str], list[str]]:
     """The candidates of each user and target, from the loader's batches."""
     dataset, candidates = loader._dataset, {}
     for batch, ranking, target_ranking, targets in loader:
-        assert batch["label"].tolist() == [1] * len(targets) + [0] * (len(batch) - len(targets))
-        assert batch["item_id"][: len(targets)].tolist() == targets.tolist()
-        assert ranking[: len(targets)].tolist() == target_ranking.tolist()
+        size = len(batch) // len(targets)
+        assert batch["label"].tolist() == ([1] + [0] * (size - 1)) * len(targets)
+        assert batch["item_id"][::size].tolist() == targets.tolist()
+        assert ranking[::size].tolist() == target_ranking.tolist()
         users = dataset.id2token("user_id", batch["user_id"])
         items = dataset.id2token("item_id", batch["item_id"])
-        for row in range(len(targets)):
-            rows = range(row, len(batch), len(targets))
-            assert len({(users[other], int(ranking[other])) for other in rows}) == 1
-            candidates[users[row], items[row]] = [str(items[other]) for other in rows][1:]
+        for begin in range(0, len(batch), size):
+            rows = slice(begin, begin + size)
+            assert len({*zip(users[rows], ranking[rows].tolist(), strict=True)}) == 1
+            candidates[users[begin], items[begin]] = items[rows].astype(str).tolist()[1:]
     return candidates
 
 
@@ -36,6 +38,19 @@ def items_of_users(events) -> dict[str, set[str]]:
     for user, item, *_ in events:
         items[user].add(item)
     return items
+
+
+def test_each_history_is_encoded_once_for_all_its_candidates(load, random_events, monkeypatch):
+    _, _, _, test = load("MEANTIME", random_events(users=15), **UNSEEN)
+    model = MEANTIME(test.config, test.dataset)
+    encoded = []
+    monkeypatch.setattr(
+        model,
+        "encode",
+        lambda items, *args, **keys: encoded.append(len(items)) or type(model).encode(model, items, *args, **keys),
+    )
+    get_trainer(test.config)(test.config, model).evaluate(test, load_best_model=False)
+    assert sum(encoded) == 15
 
 
 @pytest.mark.parametrize("split", [LEAVE_ONE_OUT, RATIO], ids=str)
@@ -149,8 +164,8 @@ def test_metrics_are_those_of_the_candidates(make_model, random_events, model, m
     config = test.config
     network.eval()
     results, weights = [], []
-    for batch, ranking, _, targets in test:
-        score, target = network.predict(batch), torch.arange(len(batch)) < len(targets)
+    for batch, ranking, _, _ in test:
+        score, target = network.predict(batch), batch["label"] == 1
         for number in range(int(ranking.max()) + 1):
             scores = dict(zip(batch["item_id"][ranking == number].tolist(), score[ranking == number], strict=True))
             hits = set(batch["item_id"][(ranking == number) & target].tolist())
