@@ -28,7 +28,9 @@ class Table:
     valid: str = "NDCG@10"
 
 
-def next_item(dataset: str, *common: str, preset: str, length: int, cloze: list[str], batch: int) -> Table:
+def next_item(
+    dataset: str, *common: str, preset: str, length: int, cloze: list[str], batch: int, lightsans: tuple[str, ...] = ()
+) -> Table:
     """All models that predict the next item, without seen items.
 
     Args:
@@ -38,6 +40,7 @@ def next_item(dataset: str, *common: str, preset: str, length: int, cloze: list[
         length: of histories.
         cloze: further arguments of MEANTIME with the paper's objective.
         batch: windows in a batch of MEANTIME with `objective: next`.
+        lightsans: further arguments of LightSANs.
     """
     cut = f"--MAX_ITEM_LIST_LENGTH={length}"
     next_event = ["--model=MEANTIME", f"--config_files={preset}", f"--train_batch_size={batch}"]
@@ -51,7 +54,8 @@ def next_item(dataset: str, *common: str, preset: str, length: int, cloze: list[
         "MEANTIME, cloze, time of the target known": masked,
         "MEANTIME, cloze, time of the target unknown": [*masked, UNKNOWN],
         "TiSASRec": ["--model=TiSASRec", cut, f"--train_window={length - 1}"],
-        "LightSANs": ["--model=LightSANs", cut],
+        "LightSANs": ["--model=LightSANs", cut, *lightsans],
+        "LightSANs, RecBole's form": ["--model=LightSANs", cut, *lightsans, "--recbole_compat=True"],
         "counted pairs, forward": [COUNTED, "--directions=forward"],
         "counted pairs, both directions": [COUNTED, "--directions=both"],
         "counted pairs, both directions, also of validation events": [
@@ -77,8 +81,9 @@ TABLES = {
     "ml-1m": next_item("ml-1m", preset="MEANTIME-next", length=200, cloze=LONG, batch=64),
     # the order of the public file that published figures are for
     "amazon-beauty": next_item(
-        "amazon-beauty", "--tie_break=item", preset="MEANTIME-next-sparse", length=50, cloze=[], batch=512
-    ),
+        "amazon-beauty", "--tie_break=item", preset="MEANTIME-next-sparse", length=50, cloze=[], batch=512,
+        lightsans=("--config_files=LightSANs-sparse",),
+    ),  # fmt: skip
     "ml-100k-seen": Table(
         "ml-100k: next item, leave-one-out, all items ranked",
         ["--dataset=ml-100k"],
