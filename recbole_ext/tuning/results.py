@@ -57,7 +57,7 @@ def finish(plan: Plan, journal: Journal) -> dict[str, Any]:
     write_report(plan, journal, records, test_result)
     return {
         "best_valid_score": score, "valid_score_bigger": plan.mode == "max", "best_valid_result": valid_result,
-        "valid_sample": sample, "test_result": test_result, "checkpoint": checkpoint,
+        "test_result": test_result, "valid_sample": sample, "checkpoint": checkpoint,
         "config": config.to_dict(), "trial": best["trial"], "keys": best["keys"], "trials": records,
         "folder": journal.folder,
     }  # fmt: skip
