@@ -179,7 +179,7 @@ def _random_batch(
     batch = {
         "items": integers(1, served.model.n_items, rows, slots).masked_fill(padding, 0), "lengths": lengths,
         "times": times[:, :-1].masked_fill(padding, 0.0), "at": times[:, -1],
-        "users": integers(0, description.user_num, rows), "candidates": integers(1, served.model.n_items, candidates),
+        "candidates": integers(1, served.model.n_items, candidates),
     }  # fmt: skip
     event_features = {}
     for name, kind in scorer.event_features.items():
@@ -197,6 +197,7 @@ def _random_batch(
         else:
             width = [description.field2seqlen[name]] if kind == FeatureType.TOKEN_SEQ else []
             features[name] = integers(0, description.num(name), rows, *width)
+    batch["users"] = integers(0, description.user_num, rows)
     on_device: dict[str, Any] = {name: values.to(device) for name, values in batch.items()}
     on_device["features"] = {name: values.to(device) for name, values in features.items()}
     on_device["event_features"] = {name: values.to(device) for name, values in event_features.items()}

@@ -217,6 +217,8 @@ def test_columns_that_cannot_be_features_are_refused(build, keys, sentence):
         ({"mlp_hidden_size": [4, 0.5]}, "mlp_hidden_size"),
         ({"history_features": ["label"], "history": "positive"}, "history_features names 'label', but with hist"),
         ({"history_features": ["tab"], "unused_col": {"inter": ["tab_list"]}}, "unused_col leaves out 'tab_list'"),
+        ({"user_id_dropout_prob": 0.1}, "user_id_dropout_prob is 0.1, but user_id_feature is False"),
+        ({"user_id_dropout_prob": 1, "user_id_feature": True}, "'user_id_dropout_prob' is 1; it should be a number in"),
         ({"user_id_feature": 1}, "'user_id_feature' is 1; it should be True or False"),
         ({"loss_type": "BPR"}, "loss_type is 'BPR'; BST has one loss and reads none"),
         ({"unused_col": {"inter": ["timestamp_list"]}}, "unused_col leaves out 'timestamp_list', which BST reads"),

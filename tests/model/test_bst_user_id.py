@@ -89,6 +89,15 @@ def test_users_without_a_training_event_score_as_unknown_ones(make_model, write_
     assert (model.forward(Interaction({**batch.interaction, **as_known})) != before).all()
 
 
+def test_a_share_of_the_training_examples_has_an_unknown_user(make_model):
+    model, train, *_ = make_model("BST", **{**SMALL, "user_id_dropout_prob": 0.3})
+    batch = train._dataset[np.arange(len(train._dataset))]
+    batch = batch.repeat(100)  # of about 200 examples
+    dropped = model.train()._values(batch)["user_id"] == 0
+    assert 0.27 < dropped.double().mean() < 0.33
+    assert torch.equal(model.eval()._values(batch)["user_id"], batch["user_id"])
+
+
 def test_a_run_goes_on_only_with_the_same_key(run):
     whole, part = run(epochs=2), run(epochs=1)
     resumed = run(resume=part["checkpoint"], epochs=2)

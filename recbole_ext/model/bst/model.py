@@ -89,7 +89,7 @@ class BST(SequentialRecommender):
         items, users = dataset.get_item_feature(), dataset.get_user_feature()
         self.items = FeatureTable(items, [self.ITEM_ID, *feature_columns(items, self.ITEM_ID)])
         self.user_features = feature_columns(users, self.USER_ID)
-        self.reads_user_id = options.user_id_feature
+        self.reads_user_id, self.user_id_dropout_prob = options.user_id_feature, options.user_id_dropout_prob
         columns, user_id = {name: users[name] for name in self.user_features}, {}
         if self.reads_user_id:
             user_id = {self.USER_ID: trained_users(dataset, self.USER_ID)}
@@ -210,6 +210,10 @@ class BST(SequentialRecommender):
     def _values(self, interaction) -> dict[str, Tensor]:
         """Columns [B] of the target, the user and the context."""
         users, items = self.users(interaction[self.USER_ID]), self.items(interaction[self.ITEM_ID])
+        if self.training and self.user_id_dropout_prob:
+            user_id = users[self.USER_ID]
+            dropped = torch.rand(user_id.shape, device=user_id.device) < self.user_id_dropout_prob
+            users[self.USER_ID] = user_id.masked_fill(dropped, 0)
         return {**self._context(interaction), **users, **items}
 
     def _context(self, interaction) -> dict[str, Tensor]:

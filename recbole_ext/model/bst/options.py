@@ -13,7 +13,7 @@ VALIDATORS = {
     "query_time": OneOf("target", "last"), "mlp_hidden_size": ListOf(Int("[1, inf)"), may_be_empty=True),
     **dict.fromkeys(("context_features", "history_features"), OrNone(ListOf(Str(), may_be_empty=True))),
     "cross_features": OrNone(ListOf(ListOf(Str(), count=2), may_be_empty=True)), "user_id_feature": Bool(),
-    "mlp_dropout_prob": Number("[0, 1)"),
+    "mlp_dropout_prob": Number("[0, 1)"), "user_id_dropout_prob": Number("[0, 1)"),
 }  # fmt: skip
 
 
@@ -39,6 +39,12 @@ class BSTOptions:
             raise InputError(f"context_features names '{user}'; set user_id_feature to True instead.")
         if not self.user_id_feature and any(user in pair for pair in self.cross_features):
             raise InputError(f"cross_features names '{user}', which is a feature only if user_id_feature is True.")
+        self.user_id_dropout_prob: float = values["user_id_dropout_prob"]
+        if self.user_id_dropout_prob and not self.user_id_feature:
+            raise InputError(
+                f"user_id_dropout_prob is {self.user_id_dropout_prob}, but user_id_feature is False; set the latter to "
+                f"True, or the former to 0."
+            )
         if config["history"] == "positive" and config["LABEL_FIELD"] in self.history_features:
             raise InputError(
                 f"history_features names '{config['LABEL_FIELD']}', but with history: positive all events of a history "
