@@ -29,21 +29,20 @@ class Table:
 
 
 def next_item(
-    dataset: str, *common: str, preset: str, length: int, cloze: list[str], batch: int, lightsans: tuple[str, ...] = ()
+    dataset: str, *common: str, preset: list[str], length: int, cloze: list[str], lightsans: tuple[str, ...] = ()
 ) -> Table:
     """All models that predict the next item, without seen items.
 
     Args:
         dataset: its name.
         common: further arguments of all rows.
-        preset: of MEANTIME with `objective: next`.
+        preset: of MEANTIME with `objective: next`, and keys that differ from it.
         length: of histories.
         cloze: further arguments of MEANTIME with the paper's objective.
-        batch: windows in a batch of MEANTIME with `objective: next`.
         lightsans: further arguments of LightSANs.
     """
     cut = f"--MAX_ITEM_LIST_LENGTH={length}"
-    next_event = ["--model=MEANTIME", f"--config_files={preset}", f"--train_batch_size={batch}"]
+    next_event = ["--model=MEANTIME", f"--config_files={preset[0]}", *preset[1:]]
     position = ["--absolute_kernels=[position]", "--relative_kernels=[]"]
     masked = ["--model=MEANTIME", cut, *cloze]
     sequential = {
@@ -77,11 +76,14 @@ CONTEXT = "--context_features=[tab, duration_ms]"
 EXP_LOG = "--relative_kernels=['exp','log']"
 
 TABLES = {
-    "ml-100k": next_item("ml-100k", preset="MEANTIME-next", length=200, cloze=LONG, batch=32),
-    "ml-1m": next_item("ml-1m", preset="MEANTIME-next", length=200, cloze=LONG, batch=64),
+    "ml-100k": next_item("ml-100k", preset=["MEANTIME-next"], length=200, cloze=LONG),
+    "ml-1m": next_item(
+        "ml-1m", preset=["MEANTIME-next", "--train_batch_size=64", "--hidden_size=128", "--inner_size=128"], length=200,
+        cloze=LONG,
+    ),
     # the order of the public file that published figures are for
     "amazon-beauty": next_item(
-        "amazon-beauty", "--tie_break=item", preset="MEANTIME-next-sparse", length=50, cloze=[], batch=512,
+        "amazon-beauty", "--tie_break=item", preset=["MEANTIME-next-sparse"], length=50, cloze=[],
         lightsans=("--config_files=LightSANs-sparse",),
     ),  # fmt: skip
     "ml-100k-seen": Table(
