@@ -78,7 +78,7 @@ EXP_LOG = "--relative_kernels=['exp','log']"
 TABLES = {
     "ml-100k": next_item("ml-100k", preset=["MEANTIME-next"], length=200, cloze=LONG),
     "ml-1m": next_item(
-        "ml-1m", preset=["MEANTIME-next", "--train_batch_size=64", "--hidden_size=128", "--inner_size=128"], length=200,
+        "ml-1m", preset=["MEANTIME-next", "--train_batch_size=64"], length=200,
         cloze=LONG,
     ),
     # the order of the public file that published figures are for
