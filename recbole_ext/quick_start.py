@@ -107,7 +107,7 @@ def run_recbole(
     trainer = get_trainer(config)(config, network)
     if resume is not None:
         trainer.resume_checkpoint(resume)
-    logger.info(_training_length(config, bool(valid_data)))
+    logger.info(_training_length(config, bool(valid_data), getattr(trainer, "start_epoch", 0)))
     score, valid_result = trainer.fit(train_data, valid_data, saved=saved, show_progress=config["show_progress"])
     valid_sample = trainer.describe_sample(valid_result)
     if valid_sample is not None:
@@ -144,12 +144,14 @@ def run_recbole(
     return result
 
 
-def _training_length(config: Config, has_validation: bool) -> str:
+def _training_length(config: Config, has_validation: bool, trained_epochs: int) -> str:
     """How long training will take, for the log."""
+    if trained_epochs >= config["epochs"]:
+        return f"Training: {trained_epochs} epochs are done, and epochs is {config['epochs']}; nothing is left to train"
     if not has_validation or not config["eval_step"]:
         return f"Training: {config['epochs']} epochs without validation; the last epoch is tested"
     return (
-        f"Training: at most {config['epochs']} epochs; stops after {config['stopping_step']} evaluations in a row "
+        f"Training: until epoch {config['epochs']} at most; stops after {config['stopping_step']} evaluations in a row "
         f"without a better {config['valid_metric']}"
     )
 

@@ -200,7 +200,8 @@ def check_item_count(config: Any, n_items: int) -> None:
     if config["eval_type"].name == "RANKING" and max(config["topk"]) > n_items - 1:
         default = "" if "topk" in getattr(config, "user_keys", ["topk"]) else " by default"
         raise InputError(
-            f"topk is {max(config['topk'])}{default}, but the data set has only {n_items - 1} items; lower it."
+            f"topk is {max(config['topk'])}{default}, but the data set has only {n_items - 1} items; set "
+            f"topk to {n_items - 1} or less."
         )
     negatives = (config["train_neg_sample_args"] or {}).get("distribution") not in (None, "none")
     if negatives and n_items < 3:

@@ -131,7 +131,8 @@ def test_a_default_that_the_data_are_too_small_for_is_called_one(configure, writ
     path = write_events([(f"u{n % 3}", f"i{n % 4}", n) for n in range(12)])
     config = configure("Pop", data_path=path)
     dataset = create_dataset(config)
-    with pytest.raises(InputError, match=r"topk is 10 by default, but the data set has only 4 items; lower it\."):
+    message = r"topk is 10 by default, but the data set has only 4 items; set topk to 4 or less\."
+    with pytest.raises(InputError, match=message):
         data_preparation(config, dataset)
 
 

@@ -328,3 +328,11 @@ def test_checkpoints_of_models_of_one_name_are_told_apart(run):
 def test_resume_from_what_is_no_path_is_refused(run, value):
     with pytest.raises(InputError, match=r"resume is .*; it should be the path of a checkpoint"):
         run(resume=value)
+
+
+def test_a_run_with_all_its_epochs_says_that_nothing_is_left_to_train(run, caplog):
+    first = run(epochs=2)
+    caplog.set_level("INFO")
+    again = run(resume=first["checkpoint"], epochs=1, state="info")
+    assert "2 epochs are done, and epochs is 1; nothing is left to train" in caplog.text
+    assert again["test_result"] == first["test_result"]
