@@ -44,12 +44,19 @@ def protocol(run: Run) -> dict[str, Any]:
         "data set": keys.get("dataset"), "split": split,
         "order of events at the same time": keys.get("tie_break", "file"),
         "candidates": (evaluation.get("mode") or {}).get("test"),
+        "events with label 0 are removed": keys.get("history") == "positive" and not _learns_labels(keys),
         "items of the history are ranked": not excludes_history,
         "time of the target is known": keys.get("query_time") == "target",
         **{key: keys.get(key) for key in EVENT_FILTERS},
     }  # fmt: skip
     stated: dict[str, Any] = {name: value if run.keys is not None else NOT_STATED for name, value in facts.items()}
     return {**stated, "number of items": run.test_data["items"] if run.test_data else NOT_STATED}
+
+
+def _learns_labels(keys: dict[str, Any]) -> bool:
+    """Whether training reads labels: with negatives of a sampler or of the loss, each event is a positive."""
+    sampler = (keys.get("train_neg_sample_args") or {}).get("distribution")
+    return sampler in (None, "none") and not keys.get("loss_type")
 
 
 def differences(rows: dict[str, list[Run]]) -> list[str]:

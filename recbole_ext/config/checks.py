@@ -203,6 +203,13 @@ def check_item_count(config: Any, n_items: int) -> None:
             f"topk is {max(config['topk'])}{default}, but the data set has only {n_items - 1} items; set "
             f"topk to {n_items - 1} or less."
         )
+    for mode in set(config["eval_args"]["mode"].values()):
+        drawn = re.fullmatch(r"(?:uni|pop)(\d+)(?:-unseen)?", str(mode))
+        if config["eval_type"].name == "RANKING" and drawn and max(config["topk"]) > int(drawn[1]):
+            getLogger().warning(
+                f"topk is {max(config['topk'])}, but mode {mode} ranks a target among {drawn[1]} other items, so "
+                f"that every target is in the list, and the metrics say little; set topk to {drawn[1]} or less."
+            )
     negatives = (config["train_neg_sample_args"] or {}).get("distribution") not in (None, "none")
     if negatives and n_items < 3:
         raise InputError(f"train_neg_sample_args draws negatives, but the data set has only {n_items - 1} item.")

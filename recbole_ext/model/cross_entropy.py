@@ -30,7 +30,7 @@ def cross_entropy_over_items(hidden: Tensor, table: Tensor, bias: Tensor | None,
         a scalar, in float32 or better.
     """
     device = hidden.device.type
-    if torch.is_autocast_enabled(device):
+    if torch.is_autocast_enabled(device) and hidden.dtype != torch.float64:  # which autocast leaves as it is
         dtype = torch.get_autocast_dtype(device)
         hidden, table = hidden.to(dtype), table.to(dtype)
         bias = None if bias is None else bias.to(dtype)
@@ -51,8 +51,10 @@ class _CrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, table: Tensor, bias: Tensor | None, target: Tensor) -> Tensor:
         exact = torch.promote_types(hidden.dtype, torch.float32)
+        # float16 would round small probabilities to 0 before the scaler of gradients has a say
+        product = exact if hidden.dtype == torch.float16 else hidden.dtype
         needs_hidden, needs_table, needs_bias, _ = ctx.needs_input_grad
-        of_hidden = torch.empty_like(hidden) if needs_hidden else None
+        of_hidden = torch.empty_like(hidden, dtype=product) if needs_hidden else None
         of_table = torch.zeros_like(table, dtype=exact) if needs_table else None
         of_bias = torch.zeros(len(table), dtype=exact, device=table.device) if needs_bias else None
         total = torch.zeros((), dtype=exact, device=hidden.device)
@@ -70,11 +72,11 @@ class _CrossEntropy(torch.autograd.Function):
             of_scores.scatter_add_(1, right, of_scores.new_full(right.shape, -1.0))
             if of_bias is not None:
                 of_bias += of_scores.sum(0)
-            of_scores = of_scores.to(hidden.dtype)
+            of_scores = of_scores.to(product)
             if of_hidden is not None:
-                torch.mm(of_scores, table, out=of_hidden[rows])
-            if of_table is not None and of_table.dtype == hidden.dtype:
-                of_table.addmm_(of_scores.T, vectors)
+                of_hidden[rows] = of_scores @ table.to(product)
+            if of_table is not None and of_table.dtype == product:
+                of_table.addmm_(of_scores.T, vectors.to(product))
             elif of_table is not None:
                 of_table += of_scores.T @ vectors
         ctx.save_for_backward(of_hidden, of_table, of_bias)
@@ -85,7 +87,7 @@ class _CrossEntropy(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, of_loss: Tensor) -> tuple[Tensor | None, ...]:
-        scale = of_loss / ctx.targets
+        scale = of_loss / max(ctx.targets, 1)  # without targets the loss is not a number, but the gradient is 0
         gradients = (
             None if gradient is None else (gradient * scale).to(dtype)
             for gradient, dtype in zip(ctx.saved_tensors, ctx.dtypes, strict=True)

@@ -253,7 +253,10 @@ def check_sparse_updates(config: Any) -> None:
     if not config["sparse_updates"]:
         return
     if config["loss_type"] == "CE":
-        raise InputError("sparse_updates is True, but loss_type CE reads all items in each step; choose e.g. SSM.")
+        raise InputError(
+            "sparse_updates is True, but loss_type CE reads all items in each step (auto chooses it for up to "
+            "full_softmax_items items); set loss_type to SSM, or leave sparse_updates out."
+        )
     if config["learner"] != "adam":
         raise InputError(f"learner is {config['learner']}, but sparse_updates is True, which only adam supports.")
     for key in ("weight_decay", "reg_weight"):

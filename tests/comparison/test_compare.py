@@ -118,6 +118,7 @@ def test_users_named_like_numbers_or_missing_values_stay_what_they_are(write):
         ({"query_time": "target"}, "time of the target is known: false (SASRec); true (X)"),
         ({"exclude_history": True}, "items of the history are ranked: true (SASRec); false (X)"),
         ({"repeatable": False}, "items of the history are ranked: true (SASRec); false (X)"),
+        ({"history": "positive", "loss_type": None}, "history: null (SASRec); positive (X)"),
         ({"tie_break": "item"}, "order of events at the same time: file (SASRec); item (X)"),
         ({"dataset": "toy-2"}, "data set: toy (SASRec); toy-2 (X)"),
         ({"eval_args": {**KEYS["eval_args"], "split": {"LS": "test_only"}}}, "split: "),
@@ -138,6 +139,14 @@ def test_candidates_that_are_drawn_by_other_seeds_are_said(write):
     assert "have other candidates, which are drawn by seed: 1 (SASRec); 2 (X)" in warning
     assert compare([files[0], write("c", model="X", eval_args=sampled)]).warnings == []
     assert compare([write("d"), write("e", model="X", seed=2)]).warnings == []
+
+
+def test_candidates_differ_if_one_of_two_models_learns_labels(write):
+    keys = {"history": "positive", "loss_type": None}
+    drawn = {"distribution": "uniform", "sample_num": 1}
+    files = [write("a", **keys), write("b", model="X", train_neg_sample_args=drawn, **keys)]
+    (warning,) = compare(files).warnings
+    assert "events with label 0 are removed: false (SASRec); true (X)" in warning
 
 
 @pytest.mark.parametrize(

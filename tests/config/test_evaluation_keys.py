@@ -306,3 +306,9 @@ def test_stock_recboles_configuration_may_be_evaluated(configure, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["prog"])
     monkeypatch.setattr(Stock, "compatibility_settings", lambda self: None)
     check_evaluation(Stock("BPR", "toy", config_dict={"data_path": path}))
+
+
+@pytest.mark.parametrize(("mode", "warns"), [("uni3-unseen", True), ("pop3", True), ("uni4", False), ("full", False)])
+def test_a_list_as_long_as_the_candidates_is_said(load, random_events, caplog, mode, warns):
+    load("MEANTIME", random_events(), eval_args={"mode": mode}, topk=[4], valid_metric="NDCG@4")
+    assert ("topk is 4, but mode" in caplog.text) is warns

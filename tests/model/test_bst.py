@@ -196,6 +196,8 @@ def test_columns_that_are_not_named_are_not_read(build):
         ({"cross_features": [["tab", "item_id"]], "context_features": []}, "names 'tab', which is not a feature"),
         ({"cross_features": [["user_id", "brand"]]}, "names 'user_id', which is a feature only if user_id_feature is"),
         ({"context_features": ["user_id"]}, "context_features names 'user_id'; set user_id_feature to True instead"),
+        ({"context_features": ["length", "length"]}, "context_features names 'length' twice"),
+        ({"cross_features": [["tab", "tab"]]}, "cross_features crosses 'tab' with itself"),
         ({"history_features": ["sex"]}, "no column 'sex'"), ({"history_features": ["timestamp"]}, "names 'timestamp'"),
         ({"history_features": ["item_id"]}, "history_features names 'item_id', which is not a loaded column"),
         ({"n_heads": 3}, "a position has 20 features .4 columns of embedding_size 4.*n_heads 3 does not divide"),

@@ -88,6 +88,33 @@ def test_in_lower_precision_the_loss_is_float32(monkeypatch, targets):
         torch.testing.assert_close(one, other, rtol=0.02, atol=0.02)
 
 
+def test_autocast_leaves_float64_as_it_is():
+    right = cross_entropy_over_items(*inputs())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert cross_entropy_over_items(*inputs()).equal(right)
+
+
+def test_in_float16_the_gradients_of_small_probabilities_are_not_lost():
+    hidden, table = torch.ones(1, 1), torch.cat([torch.tensor([[18.0]]), torch.zeros(9, 1)])
+    gradients = []
+    for dtype in (torch.float32, torch.float16):
+        learned = table.to(dtype).requires_grad_()
+        loss = cross_entropy_over_items(hidden.to(dtype), learned, None, torch.tensor([0]))
+        (gradient,) = torch.autograd.grad(2.0**16 * loss, learned)  # as a scaler of gradients does
+        gradients.append(gradient.float())
+    assert 0 < gradients[0][1] < 2.0**16 * 2.0**-25  # 2^-25 is 0 in float16
+    torch.testing.assert_close(*gradients, rtol=0.001, atol=1e-6)
+
+
+def test_without_targets_the_gradients_are_0():
+    hidden, table, bias, target = inputs()
+    table.requires_grad_()
+    loss = cross_entropy_over_items(hidden[:0], table, bias, target[:0])
+    assert loss.isnan()
+    loss.backward()
+    assert table.grad.equal(torch.zeros_like(table))
+
+
 def test_hidden_vectors_of_autocast_and_a_table_of_float32_go_together():
     hidden, table, bias, target = inputs(torch.float32)
     hidden, table = hidden.bfloat16().requires_grad_(), table.requires_grad_()

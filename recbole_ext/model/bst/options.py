@@ -35,6 +35,13 @@ class BSTOptions:
         if config["loss_type"] is not None:
             raise InputError(f"loss_type is {config['loss_type']!r}; BST has one loss and reads none: leave it out.")
         user, time = config["USER_ID_FIELD"], config["TIME_FIELD"]
+        for key, names in (("context_features", self.context_features), ("history_features", self.history_features)):
+            for name in names:
+                if names.count(name) > 1:
+                    raise InputError(f"{key} names '{name}' twice; name each column once.")
+        for first, second in self.cross_features:
+            if first == second:
+                raise InputError(f"cross_features crosses '{first}' with itself; cross two different columns.")
         if user in self.context_features:
             raise InputError(f"context_features names '{user}'; set user_id_feature to True instead.")
         if not self.user_id_feature and any(user in pair for pair in self.cross_features):
