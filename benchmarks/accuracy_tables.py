@@ -54,7 +54,7 @@ def next_item(
         "MEANTIME, cloze, time of the target unknown": [*masked, UNKNOWN],
         "TiSASRec": ["--model=TiSASRec", cut, f"--train_window={length - 1}"],
         "LightSANs": ["--model=LightSANs", cut, *lightsans],
-        "LightSANs, RecBole's form": ["--model=LightSANs", cut, *lightsans, "--recbole_compat=True"],
+        "RecBole's form of LightSANs": ["--model=LightSANs", cut, *lightsans, "--recbole_compat=True"],
         "counted pairs, forward": [COUNTED, "--directions=forward"],
         "counted pairs, both directions": [COUNTED, "--directions=both"],
         "counted pairs, both directions, also of validation events": [
