@@ -197,21 +197,21 @@ def check_item_count(config: Any, n_items: int) -> None:
         config: the run's configuration.
         n_items: number of items, including the padding item.
     """
-    if config["eval_type"].name == "RANKING" and max(config["topk"]) > n_items - 1:
+    longest, ranks = max(config["topk"]), config["eval_type"].name == "RANKING"
+    if ranks and longest > n_items - 1:
         default = "" if "topk" in getattr(config, "user_keys", ["topk"]) else " by default"
         raise InputError(
-            f"topk is {max(config['topk'])}{default}, but the data set has only {n_items - 1} items; set "
+            f"topk is {longest}{default}, but the data set has only {n_items - 1} items; set "
             f"topk to {n_items - 1} or less."
         )
     for mode in set(config["eval_args"]["mode"].values()):
-        drawn = re.fullmatch(r"(?:uni|pop)(\d+)(?:-unseen)?", str(mode))
-        if config["eval_type"].name == "RANKING" and drawn and max(config["topk"]) > int(drawn[1]):
+        drawn = sample_count(mode)
+        if ranks and 0 < drawn < longest:
             getLogger().warning(
-                f"topk is {max(config['topk'])}, but mode {mode} ranks a target among {drawn[1]} other items, so "
-                f"that every target is in the list, and the metrics say little; set topk to {drawn[1]} or less."
+                f"topk is {longest}, but mode {mode} ranks a target among {drawn} other items, so "
+                f"that every target is in the list, and the metrics say little; set topk to {drawn} or less."
             )
-    negatives = (config["train_neg_sample_args"] or {}).get("distribution") not in (None, "none")
-    if negatives and n_items < 3:
+    if draws_negatives(config) and n_items < 3:
         raise InputError(f"train_neg_sample_args draws negatives, but the data set has only {n_items - 1} item.")
     sampled = [mode for mode in config["eval_args"]["mode"].values() if sample_count(mode)]
     if sampled and n_items < 3:

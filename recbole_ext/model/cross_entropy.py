@@ -58,7 +58,7 @@ class _CrossEntropy(torch.autograd.Function):
         of_table = torch.zeros_like(table, dtype=exact) if needs_table else None
         of_bias = torch.zeros(len(table), dtype=exact, device=table.device) if needs_bias else None
         total = torch.zeros((), dtype=exact, device=hidden.device)
-        size = targets_at_once(len(table), hidden.device)
+        size, weights = targets_at_once(len(table), hidden.device), table.to(product)
         for begin in range(0, len(hidden), size):
             rows = slice(begin, begin + size)
             vectors, right = hidden[rows], target[rows].unsqueeze(1)
@@ -74,7 +74,7 @@ class _CrossEntropy(torch.autograd.Function):
                 of_bias += of_scores.sum(0)
             of_scores = of_scores.to(product)
             if of_hidden is not None:
-                of_hidden[rows] = of_scores @ table.to(product)
+                of_hidden[rows] = of_scores @ weights
             if of_table is not None and of_table.dtype == product:
                 of_table.addmm_(of_scores.T, vectors.to(product))
             elif of_table is not None:
