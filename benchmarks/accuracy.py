@@ -70,12 +70,13 @@ def run(table: Table, name: str, seed: int, folder: Path, options: argparse.Name
         return
     place.mkdir(parents=True, exist_ok=True)
     checkpoint = checkpoint_to_resume(place)
+    arguments = [*table.common, *table.rows[name], f"--seed={seed}", f"--checkpoint_dir={place / 'saved'}"]
+    if options.epochs is not None and not counted(arguments):
+        arguments = [*(one for one in arguments if not is_length(one)), f"--epochs={options.epochs}"]
     if checkpoint is None:
-        arguments = [*table.common, *table.rows[name], f"--seed={seed}", f"--checkpoint_dir={place / 'saved'}"]
         arguments += [f"--data_path={options.data_path}"] if options.data_path else []
-        arguments += [f"--epochs={options.epochs}"] if options.epochs is not None and not counted(arguments) else []
-    else:
-        arguments = [f"--resume={checkpoint}"]
+    else:  # it has the other keys; the number of epochs may have grown since
+        arguments = [f"--resume={checkpoint}", *filter(is_length, arguments)]
     program = [str(ROOT / "benchmarks" / "counted_pairs.py")] if counted(arguments) else ["-m", "recbole_ext"]
     arguments = [argument for argument in arguments if argument != COUNTED]
     outputs = ["--show_progress=False", f"--json={place / 'run.json'}", f"--per_user={place / 'users.csv'}"]
@@ -103,6 +104,10 @@ def run(table: Table, name: str, seed: int, folder: Path, options: argparse.Name
 
 def counted(arguments: list[str]) -> bool:
     return COUNTED in arguments
+
+
+def is_length(argument: str) -> bool:
+    return argument.startswith("--epochs=")
 
 
 def checkpoint_to_resume(place: Path) -> Path | None:

@@ -78,12 +78,11 @@ EXP_LOG = "--relative_kernels=['exp','log']"
 TABLES = {
     "ml-100k": next_item("ml-100k", preset=["MEANTIME-next"], length=200, cloze=LONG),
     "ml-1m": next_item(
-        "ml-1m", preset=["MEANTIME-next", "--train_batch_size=64"], length=200,
-        cloze=LONG,
+        "ml-1m", preset=["MEANTIME-next", "--train_batch_size=64", "--epochs=36"], length=200, cloze=LONG,
     ),
     # the order of the public file that published figures are for
     "amazon-beauty": next_item(
-        "amazon-beauty", "--tie_break=item", preset=["MEANTIME-next-sparse"], length=50, cloze=[],
+        "amazon-beauty", "--tie_break=item", preset=["MEANTIME-next-sparse", "--stopping_step=6"], length=50, cloze=[],
         lightsans=("--config_files=LightSANs-sparse",),
     ),  # fmt: skip
     "ml-100k-seen": Table(
