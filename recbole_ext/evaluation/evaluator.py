@@ -7,6 +7,7 @@ from recbole.evaluator import Collector, Evaluator, metric_information
 
 from recbole_ext.config.metrics import registered
 from recbole_ext.errors import InputError
+from recbole_ext.evaluation.best_items import RankedItems
 from recbole_ext.evaluation.per_user import gauc, measures_gauc_of_labels
 
 TRAINING_COUNTS = ("data.num_items", "data.num_users", "data.count_items", "data.count_users")
@@ -89,8 +90,16 @@ class LabelCollector(Collector):
                 f"before trainer.evaluate."
             )
 
+    def needs_best_items_only(self) -> bool:
+        """Whether the metrics read the best items of each row only, not the scores of the others."""
+        return not any(map(self.register.need, ("rec.meanrank", "rec.score", "data.label")))
+
     def eval_batch_collect(self, scores_tensor, interaction, positive_u, positive_i):
-        super().eval_batch_collect(scores_tensor, interaction, positive_u, positive_i)
+        if isinstance(scores_tensor, RankedItems):
+            self._collect_ranked(scores_tensor.items, positive_u, positive_i)
+            scores_tensor = scores_tensor.scores
+        else:
+            super().eval_batch_collect(scores_tensor, interaction, positive_u, positive_i)
         if not (self.needs_users or self.keeps_rows):
             return
         users = interaction[self.config["USER_ID_FIELD"]].to(self.device)
@@ -101,6 +110,18 @@ class LabelCollector(Collector):
         if self.keeps_rows and positive_u is not None:
             positives = torch.bincount(positive_u.to(self.device), minlength=len(scores_tensor))
             self.data_struct.update_tensor("data.positives", positives)
+
+    def _collect_ranked(self, items: torch.Tensor, positive_u: torch.Tensor, positive_i: torch.Tensor) -> None:
+        """Collect what RecBole's collector takes from all scores, from the best items [B, k]."""
+        if self.register.need("rec.items"):
+            self.data_struct.update_tensor("rec.items", items)
+        if self.register.need("rec.topk"):
+            row, positive = positive_u.to(items.device), positive_i.to(items.device)
+            size = int(max(items.max(), positive.max())) + 1
+            rows = torch.arange(len(items), device=items.device).unsqueeze(1)
+            is_positive = torch.isin(rows * size + items, row * size + positive)
+            count = row.bincount(minlength=len(items)).unsqueeze(1)
+            self.data_struct.update_tensor("rec.topk", torch.cat([is_positive, count], dim=1).to(torch.int32))
 
     def get_data_struct(self):
         data = self.data_struct._data_dict

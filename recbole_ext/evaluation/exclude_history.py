@@ -35,21 +35,39 @@ class SeenItemFilter:
         """Set the scores of the items in the next rows' histories to -inf, in place.
 
         Args:
-            scores: of all items, [B, V + 1]; the score of the padding is -inf.
+            scores: of all items, [B, V + 1].
+            batch: the next B rows.
+
+        Raises:
+            InputError: fewer items than `topk` are left for a row.
+        """
+        rows, items = self.pairs(batch)
+        scores[rows.to(scores.device), items.to(scores.device)] = -torch.inf
+
+    def pairs(self, batch: Any) -> tuple[Tensor, Tensor]:
+        """The items in the next rows' histories: rows and items, [P] each, every pair once, in ascending order.
+
+        Args:
             batch: the next B rows.
 
         Raises:
             InputError: fewer items than `topk` are left for a row.
         """
         if self.examples is None:
-            scores.scatter_(1, batch[self.list_field].to(scores.device), -torch.inf)
+            items = batch[self.list_field]
+            rows = torch.arange(len(items), device=items.device).unsqueeze(1).expand_as(items)[items > 0]
+            items = items[items > 0]
         else:
             examples = self.examples[slice(self.next_row, self.next_row + len(batch))]
             rows, items = examples.past(self.item_field, self.user_field)
-            scores[rows.to(scores.device), items.to(scores.device)] = -torch.inf
-        target = batch[self.item_field].to(scores.device)
-        self.repeated_targets += int((scores.gather(1, target.unsqueeze(1)) == -torch.inf).sum())
-        items_left, row = (scores > -torch.inf).sum(1).min(0)
+        count = self.dataset.item_num
+        pairs = (rows * count + items).unique()
+        rows, items = pairs // count, pairs % count
+        target = batch[self.item_field].to(pairs.device)
+        self.repeated_targets += int(
+            torch.isin(torch.arange(len(batch), device=pairs.device) * count + target, pairs).sum()
+        )
+        items_left, row = (count - 1 - rows.bincount(minlength=len(batch))).min(0)
         if items_left < self.max_k:
             user = self.dataset.id2token(self.user_field, int(batch[self.user_field][row]))
             remedy = "lower topk" if items_left else "remove users who have had every item"
@@ -62,3 +80,4 @@ class SeenItemFilter:
             getLogger().info(
                 f"exclude_history: {self.repeated_targets:,} of {self.row_count:,} targets are in their own history."
             )
+        return rows, items

@@ -4,6 +4,7 @@ B requests of a batch, C candidates, V items.
 """
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from logging import getLogger
 from typing import Any
 
@@ -16,9 +17,10 @@ from tqdm import tqdm
 from recbole_ext.data.files.item_files import ITEM_NAME
 from recbole_ext.data.files.table import Table, values_table
 from recbole_ext.errors import InputError
+from recbole_ext.evaluation.best_items import best_items
 from recbole_ext.serving.columns import as_text
 from recbole_ext.serving.requests import Requests
-from recbole_ext.serving.scoring import Scorer, refuse_nan
+from recbole_ext.serving.scoring import refuse_nan
 from recbole_ext.serving.served_model import ServedModel
 from recbole_ext.utils.wording import counted, quoted
 
@@ -118,48 +120,11 @@ def _best(
     """Scores and ids of the best candidates of a batch of requests, [B, min(k, C)] each."""
     request, position = torch.from_numpy(excluded).to(served.config["device"])
     prepared = served.prepare(requests, rows)
-    scores, ids = best_items(served.scorer, prepared, candidates, k, (request, position))
+    scores, ids = best_items(
+        partial(served.scorer.score, prepared), candidates, k, (request, position), requests=rows.stop - rows.start,
+        chunk=served.scorer.chunk, users=served.scorer.bounds(prepared),
+    )  # fmt: skip
     return scores.cpu().numpy(), ids.cpu().numpy()
-
-
-def best_items(
-    scorer: Scorer, prepared: Any, candidates: Tensor | slice, k: int, excluded: tuple[Tensor, Tensor]
-) -> tuple[Tensor, Tensor]:
-    """The k best candidates of each request, best first. Candidates are scored in chunks.
-
-    Args:
-        scorer: how to score.
-        prepared: the result of `scorer.prepare` for B requests.
-        candidates: ids, ascending [C], or a slice of ids.
-        k: number of items; all C candidates if there are fewer.
-        excluded: pairs of request and position among the candidates that must not be chosen, [P] each.
-
-    Returns:
-        scores and ids, [B, min(k, C)] each. The score is -inf where no candidate is left.
-    """
-    ids = range(candidates.start, candidates.stop) if isinstance(candidates, slice) else candidates
-    request, position = excluded
-    best: tuple[Tensor, Tensor] | None = None
-    for begin in range(0, len(ids), scorer.chunk):
-        end = min(begin + scorer.chunk, len(ids))
-        items = slice(ids[begin], ids[end - 1] + 1) if isinstance(ids, range) else ids[begin:end]
-        scores = scorer.score(prepared, items).float()
-        in_chunk = (position >= begin) & (position < end)
-        scores[request[in_chunk], position[in_chunk] - begin] = -torch.inf
-        chunk_scores, chunk_positions = scores.topk(min(k, end - begin), dim=1)
-        best = _merge(best, (chunk_scores, chunk_positions + begin), k)
-    assert best is not None, "there is no candidate"
-    scores, positions = best
-    return scores, positions + ids.start if isinstance(ids, range) else ids[positions]
-
-
-def _merge(best: tuple[Tensor, Tensor] | None, chunk: tuple[Tensor, Tensor], k: int) -> tuple[Tensor, Tensor]:
-    """The k best of two pairs of scores and positions."""
-    if best is None:
-        return chunk
-    scores, positions = torch.cat([best[0], chunk[0]], dim=1), torch.cat([best[1], chunk[1]], dim=1)
-    scores, order = scores.topk(min(k, scores.shape[1]), dim=1)
-    return scores, positions.gather(1, order)
 
 
 # -------------------------------------------------------------------- the result

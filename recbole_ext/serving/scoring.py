@@ -11,6 +11,7 @@ from recbole.data.interaction import Interaction
 from torch import Tensor
 
 from recbole_ext.errors import InputError
+from recbole_ext.evaluation.best_items import UpperBounds, UserBounds, bounds_pay
 from recbole_ext.model import MODELS, contract
 from recbole_ext.model.registry import name_of
 
@@ -35,6 +36,9 @@ class FactoredScorer:
     def __init__(self, model: Any, budget: float):
         self.model, self.rows = model, MAX_ROWS
         self.chunk = max(1, min(MAX_ITEMS, int(budget / BYTES / self.rows)))
+        self._bounds: UpperBounds | None = None
+        if contract.has_item_table(model) and bounds_pay(model.item_table()[0]):
+            self._bounds = UpperBounds(*model.item_table())
 
     def prepare(self, batch: Interaction, user_features: dict[str, Tensor]) -> Any:
         """The item-independent part of scoring a batch."""
@@ -43,6 +47,10 @@ class FactoredScorer:
     def score(self, prepared: Any, items: Tensor | slice) -> Tensor:
         """Scores of the items for each request, [B, C]."""
         return self.model.score_items(prepared, items)
+
+    def bounds(self, prepared: Any) -> UserBounds | None:
+        """Upper bounds of the scores, if they are faster than the scores."""
+        return None if self._bounds is None else self._bounds.of_users(prepared)
 
 
 class FullScorer:
@@ -59,6 +67,9 @@ class FullScorer:
     def score(self, prepared: Tensor, items: Tensor | slice) -> Tensor:
         """Scores of the items for each request, [B, C]."""
         return prepared[:, items]
+
+    def bounds(self, prepared: Any) -> None:
+        """None: the scores are known."""
 
 
 class PairScorer:
@@ -78,6 +89,9 @@ class PairScorer:
         pairs = prepared.repeat_interleave(len(candidates))
         pairs.update(candidates.repeat(rows).to(pairs[self.model.ITEM_SEQ].device))
         return self.model.predict(pairs).view(rows, -1)
+
+    def bounds(self, prepared: Any) -> None:
+        """None: the model has no item vectors."""
 
 
 Scorer = FactoredScorer | FullScorer | PairScorer

@@ -21,7 +21,9 @@ from recbole_ext.config.negative_sampling import check_label_column, check_train
 from recbole_ext.errors import InputError
 from recbole_ext.evaluation.evaluator import LabelCollector, LabelEvaluator
 from recbole_ext.evaluation.exclude_history import SeenItemFilter
+from recbole_ext.evaluation.item_ranker import ItemRanker
 from recbole_ext.evaluation.per_user import check_users, describe_test_data, per_user_table
+from recbole_ext.model import contract
 from recbole_ext.training.checkpointing import ResumableCheckpoints
 from recbole_ext.training.lazy_adam import LazyAdam, sparse_gradient
 from recbole_ext.training.logs import TensorBoardLog, tensorboard_errors, tensorboard_in_log_dir
@@ -68,6 +70,7 @@ class CheckedTrainer:
         self.clip_grad_norm = None  # so that RecBole does not clip: `_build_optimizer` adds the clipping
         self.eval_collector, self.evaluator = LabelCollector(config), LabelEvaluator(config)
         self._seen_items: SeenItemFilter | None = None  # during an evaluation with `exclude_history`
+        self._item_ranker: ItemRanker | None = None  # during an evaluation that reads the best items only
 
     # ---------------------------------------------------------------- training
 
@@ -152,6 +155,8 @@ class CheckedTrainer:
         self.eval_collector.check_training_data()
         exclude_history = self.config["exclude_history"] and self.config["MODEL_TYPE"] == ModelType.SEQUENTIAL
         self._seen_items = SeenItemFilter(eval_data._dataset, self.config) if exclude_history else None
+        ranks_items = contract.has_item_table(self.model) and self.eval_collector.needs_best_items_only()
+        self._item_ranker = ItemRanker(self.model.eval(), max(self.config["topk"])) if ranks_items else None
         result = super().evaluate(eval_data, load_best_model=False, show_progress=show_progress)
         return type(result)((name, float(value)) for name, value in result.items())
 
@@ -180,6 +185,13 @@ class CheckedTrainer:
 
     def _full_sort_batch_eval(self, batched_data):
         self.eval_collector.row_of_candidate = None
+        if self._item_ranker is not None:
+            interaction, _, *positives = batched_data
+            interaction = interaction.to(self.device)
+            seen = None if self._seen_items is None else self._seen_items.pairs(interaction)
+            ranked = self._item_ranker.rank(interaction, seen)
+            _refuse_nan(ranked.scores)
+            return interaction, ranked, *positives
         interaction, scores, *positives = super()._full_sort_batch_eval(batched_data)
         _refuse_nan(scores)
         if self._seen_items is not None:

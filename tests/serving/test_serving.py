@@ -9,7 +9,7 @@ import torch
 
 from recbole_ext import MODELS, InputError, Recommender, create_dataset, data_preparation, get_trainer
 from recbole_ext.checkpoint import file as checkpoint
-from recbole_ext.serving import ranking, scoring
+from recbole_ext.serving import scoring
 
 SMALL = {"hidden_size": 16, "inner_size": 32, "n_layers": 1}
 BST_SMALL = {"embedding_size": 8, "gap_embedding_size": 8, "mlp_hidden_size": [16, 8]}
@@ -380,32 +380,6 @@ def test_a_checkpoint_that_cannot_serve_is_refused(trained):
 
 
 # ---------------------------------------------------------------- the best, in chunks
-
-
-@pytest.mark.parametrize("chunk", [1, 3, 7, 1000])
-@pytest.mark.parametrize("given", [False, True])
-def test_the_best_of_chunks_are_the_best_of_all(chunk, given):
-    generator = torch.Generator().manual_seed(0)
-    table = torch.rand(5, 31, generator=generator)
-
-    class Model:
-        n_items, prepare, score_items = (
-            31,
-            staticmethod(lambda batch: table),
-            staticmethod(lambda p, items: p[:, items]),
-        )
-
-    scorer = scoring.FactoredScorer(Model(), 2**30)
-    scorer.chunk = chunk
-    candidates = torch.tensor([2, 3, 5, 8, 13, 21, 30]) if given else slice(1, 31)
-    ids = candidates if given else torch.arange(1, 31)
-    barred = torch.tensor([[0, 0, 3], [0, 4, 6]])
-    scores = table[:, ids].clone()
-    scores[barred[0], barred[1]] = -torch.inf
-    values, places = scores.topk(4)
-    found, items = ranking.best_items(scorer, table, candidates, 4, (barred[0], barred[1]))
-    assert torch.equal(found, values)
-    assert torch.equal(items, ids[places])
 
 
 def test_rows_and_chunks_keep_to_the_budget():
