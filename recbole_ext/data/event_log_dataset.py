@@ -12,6 +12,7 @@ from recbole_ext.config.negative_sampling import evaluation_modes, learns_labels
 from recbole_ext.data.examples import EventLog, Examples
 from recbole_ext.data.files.exact_time import ExactTimeDataset
 from recbole_ext.data.files.item_files import holds_vectors, read_item_vectors, vector_columns
+from recbole_ext.data.order import Groups, grouped, stable_order
 from recbole_ext.data.ranges import Ranges, filtered_prefixes, prefixes, token_ranks, windows
 from recbole_ext.data.splits import check_split, report_empty_parts, rows_of_periods, splits_by_period
 from recbole_ext.errors import InputError
@@ -121,7 +122,7 @@ class EventLogDataset(ExactTimeDataset):
     def event_order(self, events: Any) -> np.ndarray:
         """The rows of the events, a table in the file's order, sorted by user, time and `tie_break`. [N]"""
         users, items, times = (np.asarray(events[name]) for name in (self.uid_field, self.iid_field, self.time_field))
-        return np.lexsort((*self._tie_keys(items), times, users))  # stable
+        return stable_order(*self._tie_keys(items), times, users)
 
     def _tie_keys(self, items: np.ndarray) -> tuple[np.ndarray, ...]:
         """What orders events at the same time, [N] each, the most significant last; the order of rows comes last."""
@@ -196,6 +197,12 @@ class EventLogDataset(ExactTimeDataset):
         rows = rows_of_periods(times, self.config, limits, self._calcu_split_ids, self.from_file)
         self._drop_unused_col()
         return [self.copy(self.inter_feat[part]) for part in rows]
+
+    def _grouped_index(self, group_by_list):
+        return grouped(np.asarray(group_by_list))
+
+    def _split_index_by_leave_one_out(self, grouped_index: Groups, leave_one_num):
+        return grouped_index.last(leave_one_num)
 
     def inter_matrix(self, form="coo", value_field=None):
         """RecBole's sparse matrix of users and items.

@@ -15,6 +15,7 @@ import torch
 from recbole.data.interaction import Interaction
 from torch import Tensor
 
+from recbole_ext.data.order import stable_order
 from recbole_ext.data.ranges import Ranges
 
 
@@ -222,7 +223,7 @@ class Examples(Interaction):
         names = [by] if isinstance(by, str) else list(by)
         directions = [ascending] * len(names) if isinstance(ascending, bool) else list(ascending)
         keys = [self[name].numpy() if up else -self[name].numpy() for name, up in zip(names, directions, strict=True)]
-        self._reindex(np.lexsort(keys[::-1]))
+        self._reindex(stable_order(*keys[::-1]))
 
     def _reindex(self, index) -> None:
         index = np.asarray(index)

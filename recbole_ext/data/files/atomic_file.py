@@ -31,9 +31,11 @@ class AtomicTable(TextTable):
 
     Attributes:
         types: name and type of each column of `frame`, in file order.
+        mentions_padding: whether the text contains `[PAD]`.
     """
 
     types: dict[str, FeatureType] = field(default_factory=dict)
+    mentions_padding: bool = True
 
 
 def read_atomic(
@@ -86,7 +88,10 @@ def read_atomic(
     quotes = quoting(path, data, delimiter, len(header), strict=False)
 
     def read(dtypes: dict[str, type]) -> AtomicTable:
-        return AtomicTable(path, parse(data, delimiter, quotes, list(header), dtypes), unread, encoding, types=types)
+        frame = parse(data, delimiter, quotes, list(header), dtypes)
+        return AtomicTable(
+            path, frame, unread, encoding, types=types, mentions_padding=PADDING.encode() in data
+        )  # fmt: skip
 
     try:
         table = read({name: np.float64 if name in floats else object for name in types})
@@ -119,7 +124,7 @@ def refuse_padding(table: AtomicTable) -> None:
         InputError: a token column contains `[PAD]`; the message names file, line and column.
     """
     for name, kind in table.types.items():
-        if kind in (FeatureType.TOKEN, FeatureType.TOKEN_SEQ):
+        if table.mentions_padding and kind in (FeatureType.TOKEN, FeatureType.TOKEN_SEQ):
             column = table.frame[name]
             padding = [PADDING in tokens for tokens in column] if kind == FeatureType.TOKEN_SEQ else column == PADDING
             table.refuse(np.asarray(padding, dtype=bool), name, "that token is reserved for padding; rename it")

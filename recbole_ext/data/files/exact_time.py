@@ -17,6 +17,7 @@ from recbole_ext.data.filter_log import SEQUENCES, FilterLog, warn_of_copies
 from recbole_ext.errors import InputError
 
 EVENTS, USERS, ITEMS = FeatureSource.INTERACTION, FeatureSource.USER, FeatureSource.ITEM
+ALL = "[0,inf)"  # numbers of events
 CLASSES = {"AUC", "GAUC", "LogLoss"}  # metrics of two classes
 
 
@@ -185,6 +186,9 @@ class ExactTimeDataset(SequentialDataset):
 
     # ---------------------------------------------------------------- filtering, each step counted
 
+    def _filter_nan_user_or_item(self):
+        """Nothing is left to do: lines without a user or item were left out when they were read."""
+
     def _step(self, name: str) -> None:
         for feat_name in self.feat_name_list:
             if getattr(self, feat_name).empty:
@@ -221,8 +225,10 @@ class ExactTimeDataset(SequentialDataset):
         self._step("filter_inter_by_user_or_item (a user or item of the event is not in the .user or .item file)")
 
     def _filter_by_inter_num(self):
-        super()._filter_by_inter_num()
         keys = ("user_inter_num_interval", "item_inter_num_interval")
+        if all(self.config[key] in (None, ALL) for key in keys):  # RecBole would count all the same
+            return
+        super()._filter_by_inter_num()
         self._step(", ".join(f"{key}: {self.config[key]}" for key in keys))
 
     def _parse_intervals_str(self, intervals_str):

@@ -14,6 +14,7 @@ import pandas as pd
 from recbole_ext.errors import InputError
 
 MISSING_NUMBER = ["", "nan", "NaN", "NA", "N/A", "null", "NULL", "None"]
+LINES_AT_ONCE = 2**24  # bytes of text whose lines are counted together
 LONGEST_VALUE = 100  # characters of a value in a message
 
 
@@ -183,12 +184,27 @@ def quoting(path: str, data: bytes, separator: bytes, width: int, strict: bool) 
             return csv.QUOTE_MINIMAL
         if strict:
             raise InputError(f"{path} line {invalid[0]} {invalid[1]}.")
-    if {line.count(separator) for line in io.BytesIO(data)} != {width - 1}:  # blank lines, or errors
+    if not _all_lines_have(data, separator, width - 1):  # blank lines, or errors
         for number, line in lines(data):
             fields = line.count(separator) + 1
             if fields != width:
                 raise InputError(f"{path} line {number} {_field_count(fields, width)}.")
     return csv.QUOTE_NONE
+
+
+def _all_lines_have(data: bytes, separator: bytes, count: int) -> bool:
+    """Whether every line has `count` separators."""
+    begin = 0
+    while begin < len(data):
+        end = data.find(b"\n", begin + LINES_AT_ONCE) + 1 or len(data)
+        text = np.frombuffer(data, np.uint8, end - begin, begin)
+        separators, ends = np.flatnonzero(text == separator[0]), np.flatnonzero(text == ord("\n"))
+        ends = ends if data[end - 1 : end] == b"\n" else np.append(ends, len(text))
+        # the separators before each end of a line
+        if not np.array_equal(np.searchsorted(separators, ends), np.arange(1, len(ends) + 1) * count):
+            return False
+        begin = end
+    return True
 
 
 def _field_count(fields: int, width: int) -> str:
