@@ -11,7 +11,7 @@ WITHOUT_EFFECT = {
     "gpu_id", "use_gpu", "worker", "state", "data_path", "checkpoint_dir", "log_dir", "show_progress", "log_wandb",
     "wandb_project", "save_dataset", "dataset_save_path", "save_dataloaders", "dataloaders_save_path",
     "eval_batch_size", "eval_memory_mb", "item_names", "allow_unknown", "metrics", "topk",
-    "metric_decimal_place", "loss_decimal_place", "checkpoint_minutes",
+    "metric_decimal_place", "loss_decimal_place", "checkpoint_minutes", "data_cache",
 }  # fmt: skip
 EVENT_FILTERS = (
     "user_inter_num_interval", "item_inter_num_interval", "val_interval", "filter_inter_by_user_or_item",

@@ -95,7 +95,7 @@ VALIDATORS: dict[str, Validator] = {
     # files and columns
     "min_history": OrNone(Int("[0, inf)")), "time_unit": OneOf("s", "ms", "us", "ns", "D"),
     "tie_break": OneOf("file", "item"), "history": OneOf("all", "positive"), "exclude_history": boolean,
-    "ema_decay": Number("[0, 1)"),
+    "ema_decay": Number("[0, 1)"), "data_cache": boolean,
     "field_separator": string, "seq_separator": string, "USER_ID_FIELD": optional_string,
     "ITEM_ID_FIELD": optional_string, "RATING_FIELD": optional_string, "TIME_FIELD": optional_string,
     "LABEL_FIELD": string, "NEG_PREFIX": string,

@@ -5,7 +5,7 @@ import hashlib
 import importlib
 import os
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, partial
 from logging import getLogger
 from typing import Any
 
@@ -19,6 +19,7 @@ from recbole_ext.config.checks import check_evaluation, check_item_count, limit_
 from recbole_ext.data.column_keys import check_column_keys
 from recbole_ext.data.event_log_dataset import EventLogDataset
 from recbole_ext.data.files.atomic_file import download
+from recbole_ext.data.prepared_copy import with_prepared_copy
 from recbole_ext.data.presplit import PreSplitDataset
 from recbole_ext.data.splits import recbole_dataset_class
 from recbole_ext.data.unseen_candidates import with_unseen_candidates
@@ -50,15 +51,20 @@ def create_dataset(config):
             download(config)
         check_column_keys(config)
         if config["MODEL_TYPE"] == ModelType.SEQUENTIAL and not hasattr(recbole_datasets, config["model"] + "Dataset"):
-            dataset = (PreSplitDataset if config["benchmark_filename"] else EventLogDataset)(config)
-        else:
-            if config["item_names"]:
-                raise InputError(
-                    f"item_names is '{config['item_names']}', but checkpoints of {config['model']} do not store item "
-                    f"names, as they cannot be served without the data set; leave it out."
-                )
-            dataset = recbole_dataset_class(config)(config)
+            return with_prepared_copy(config, partial(_event_log_dataset, config))
+        if config["item_names"]:
+            raise InputError(
+                f"item_names is '{config['item_names']}', but checkpoints of {config['model']} do not store item "
+                f"names, as they cannot be served without the data set; leave it out."
+            )
+        dataset = recbole_dataset_class(config)(config)
     dataset.digest = data_digest(dataset)  # for checkpoints; the parts of a split have it as well
+    return dataset
+
+
+def _event_log_dataset(config):
+    dataset = (PreSplitDataset if config["benchmark_filename"] else EventLogDataset)(config)
+    dataset.digest = data_digest(dataset)
     return dataset
 
 

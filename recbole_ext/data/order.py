@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+import pandas as pd
 
 DIGIT = 16  # bits
 MOST_DIGITS = 3  # per key; with more, comparisons are faster
@@ -77,9 +78,6 @@ class Groups:
 
 
 def grouped(values: np.ndarray) -> Groups:
-    """The rows of equal values, [N]."""
-    _, first, code = np.unique(values, return_index=True, return_inverse=True)
-    rank = np.empty(len(first), dtype=np.int64)
-    rank[first.argsort()] = np.arange(len(first))  # by first row
-    code = rank[code.ravel()]
-    return Groups(stable_order(code), np.bincount(code, minlength=len(first)).cumsum())
+    """The rows of equal values. None of the values, [N], is missing."""
+    code, distinct = pd.factorize(values)  # in the order of their first rows
+    return Groups(stable_order(code), np.bincount(code, minlength=len(distinct)).cumsum())

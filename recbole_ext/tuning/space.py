@@ -38,7 +38,7 @@ NOT_SEARCHED = {
     "eval_users", "use_gpu", "gpu_id", "show_progress", "state", "allow_unknown", "nproc", "world_size", "encoding",
     "field_separator", "seq_separator", "epochs", "user_inter_num_interval", "item_inter_num_interval", "val_interval",
     "rm_dup_inter", "filter_inter_by_user_or_item", "exclude_history", "threshold", "min_history", "load_col",
-    "unload_col", "checkpoint_minutes",
+    "unload_col", "checkpoint_minutes", "data_cache",
 }  # fmt: skip
 
 
