@@ -70,11 +70,10 @@ def with_prepared_copy(config: Any, make: Callable[[], Any]) -> Any:
     files = _files(config)
     if not config["data_cache"] or not is_known(config.model_class) or sum(map(os.path.getsize, files)) < LEAST_BYTES:
         return make()
-    source = {
-        "versions": {**versions(), "code": _digest(*map(str, sorted(Path(__file__).parent.rglob("*.py"))))},
-        "model": f"{config.model_class.__module__}.{config.model_class.__qualname__}",
-        "files": {os.path.basename(path): _digest(path) for path in files},
-    }  # fmt: skip
+    try:
+        source = _source(files, config)
+    except OSError:
+        return make()  # which says what is wrong with the file
     for path in _copies(config):
         with contextlib.suppress(*DAMAGE):
             found = _read(path, source, config)
@@ -86,10 +85,19 @@ def with_prepared_copy(config: Any, make: Callable[[], Any]) -> Any:
     if not _equal(before, random_state.capture()):  # a copy would not draw what making the data set draws
         return data
     kept = {key: text for key, text in keys.items() if key not in WITHOUT_EFFECT}
-    header = {**source, "keys": kept, "messages": messages}
-    if all(repr(config[key]) == text for key, text in kept.items()):  # otherwise, making the data set changed them
-        _write(data, header, config)
+    changed = any(repr(config[key]) != text for key, text in kept.items()) or _source(_files(config), config) != source
+    if not changed:  # by making the data set, or by somebody in the meantime
+        _write(data, {**source, "keys": kept, "messages": messages}, config)
     return data
+
+
+def _source(files: list[str], config: Any) -> dict[str, Any]:
+    """What a copy belongs to, besides keys: versions, the class of the model, and the content of files."""
+    return {
+        "versions": {**versions(), "code": _digest(*map(str, sorted(Path(__file__).parent.rglob("*.py"))))},
+        "model": f"{config.model_class.__module__}.{config.model_class.__qualname__}",
+        "files": {os.path.basename(path): _digest(path) for path in files},
+    }
 
 
 def _files(config: Any) -> list[str]:

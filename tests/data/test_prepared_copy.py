@@ -145,6 +145,18 @@ def test_a_changed_or_new_file_is_read(start, path, change):
     assert data.digest == start(data_cache=False)[0].digest
 
 
+def test_a_file_that_changes_while_it_is_read_gets_no_copy(start, path, monkeypatch):
+    first = prepared_copy._reads_noted
+
+    def changing(config):
+        change_events(path)
+        return first(config)
+
+    monkeypatch.setattr(prepared_copy, "_reads_noted", changing)
+    start()
+    assert not copies(path)
+
+
 def test_other_versions_and_other_code_make_another_copy(start, monkeypatch):
     start()
     monkeypatch.setattr(prepared_copy, "versions", lambda: {"recbole_ext": "9"})
