@@ -129,7 +129,7 @@ def _digest(*paths: str) -> str:
 def _reads_noted(config: Any) -> Iterator[dict[str, str]]:
     """Note each key of `config` that is read in the block, with its value as text."""
     reads: dict[str, str] = {}
-    config_class = type(config)
+    config_class: Any = type(config)
     config.__class__ = _noting(config_class)
     config.__dict__["noted_reads"] = reads
     try:
@@ -140,8 +140,8 @@ def _reads_noted(config: Any) -> Iterator[dict[str, str]]:
 
 
 @cache
-def _noting(config_class: type) -> type:
-    class Noting(config_class):  # type: ignore[misc, valid-type]
+def _noting(config_class: Any) -> type:
+    class Noting(config_class):
         def __getitem__(self, key):
             value = super().__getitem__(key)
             self.__dict__["noted_reads"].setdefault(key, repr(value))
