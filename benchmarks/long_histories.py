@@ -86,8 +86,8 @@ def main() -> None:
         f"# Training steps for long histories\n\n{options.rows} full histories of L events, H = 64, 2 layers, {ITEMS} "
         f"items, K = {INTERESTS}, dropout {DROPOUT}, float32: forward, backward, Adam. MEANTIME learns from all events "
         f"of a window in one step (cloze: from a fifth of them), LightSANs from the last one. Medians of "
-        f"{options.repeats} steps; peak memory of the process, libraries included.\n\nSeconds:\n\n{table(seconds, 3)}\n\n"
-        f"Peak memory, MiB:\n\n{table(memory, 0)}\n\n{measure.provenance(__file__, options)}"
+        f"{options.repeats} steps; peak memory of the process, libraries included.\n\n"
+        f"Seconds:\n\n{table(seconds, 3)}\n\nPeak memory, MiB:\n\n{table(memory, 0)}\n\n{measure.provenance(__file__, options)}"
     )
 
 
