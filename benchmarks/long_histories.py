@@ -87,7 +87,8 @@ def main() -> None:
         f"items, K = {INTERESTS}, dropout {DROPOUT}, float32: forward, backward, Adam. MEANTIME learns from all events "
         f"of a window in one step (cloze: from a fifth of them), LightSANs from the last one. Medians of "
         f"{options.repeats} steps; peak memory of the process, libraries included.\n\n"
-        f"Seconds:\n\n{table(seconds, 3)}\n\nPeak memory, MiB:\n\n{table(memory, 0)}\n\n{measure.provenance(__file__, options)}"
+        f"Seconds:\n\n{table(seconds, 3)}\n\nPeak memory, MiB:\n\n{table(memory, 0)}\n\n"
+        f"{measure.provenance(__file__, options)}"
     )
 
 
