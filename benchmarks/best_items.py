@@ -89,7 +89,7 @@ def measured(options: argparse.Namespace) -> tuple[float, int]:
 def here(table: np.ndarray, users: np.ndarray, options: argparse.Namespace) -> Search:
     import torch
 
-    from recbole_ext.evaluation.best_items import BLOCK_SCORES, UpperBounds, best_items
+    from recbole_ext.evaluation.best_items import BLOCK_SCORES, UpperBounds, best_items, product_scores
 
     torch.set_num_threads(options.threads)
     items, requests = torch.from_numpy(table), torch.from_numpy(users)
@@ -112,7 +112,7 @@ def here(table: np.ndarray, users: np.ndarray, options: argparse.Namespace) -> S
     def search() -> torch.Tensor:
         none = torch.zeros(2, 0, dtype=torch.int64)
         return best_items(
-            lambda some: requests @ items[some].T, slice(0, len(items)), options.k, (none[0], none[1]),
+            product_scores(requests, items, None), slice(0, len(items)), options.k, (none[0], none[1]),
             requests=options.users, chunk=OLD_CHUNK, users=None if bounds is None else bounds.of_users(requests),
         ).items  # fmt: skip
 

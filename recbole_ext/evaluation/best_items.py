@@ -99,6 +99,22 @@ def _rounded_up(values: Tensor) -> Tensor:
     return torch.where(rounded < values, rounded.nextafter(torch.full_like(rounded, torch.inf)), rounded)
 
 
+def product_scores(users: Tensor, table: Tensor, bias: Tensor | None) -> ItemScores:
+    """Scores that are inner products plus a bias; CPUs compute them faster with a row for each item.
+
+    Args:
+        users: vectors, [B, H].
+        table: item vectors, [V + 1, H].
+        bias: of the items, [V + 1], or None.
+    """
+
+    def score(items: Tensor | slice) -> Tensor:
+        products = table[items] @ users.T  # [C, B]
+        return (products if bias is None else products.add_(bias[items].unsqueeze(1))).T
+
+    return score
+
+
 class BestItems:
     """The k best of the candidates that have been added so far.
 

@@ -1,12 +1,11 @@
 """The best items of evaluation data, without a matrix of all scores."""
 
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from recbole_ext.evaluation.best_items import RankedItems, UpperBounds, best_items, bounds_pay
+from recbole_ext.evaluation.best_items import RankedItems, UpperBounds, best_items, bounds_pay, product_scores
 
 GPU_ITEMS = 2**16  # scored at once on a GPU
 
@@ -21,9 +20,8 @@ class ItemRanker:
 
     def __init__(self, model: Any, k: int):
         self.model, self.k = model, k
-        table, bias = model.item_table()
-        self.item_count = len(table)
-        self.bounds = UpperBounds(table.detach(), bias) if bounds_pay(table) else None
+        self.table, self.bias = model.item_table()
+        self.bounds = UpperBounds(self.table.detach(), self.bias) if bounds_pay(self.table) else None
 
     @torch.no_grad()
     def rank(self, batch: Any, seen: tuple[Tensor, Tensor] | None) -> RankedItems:
@@ -36,6 +34,6 @@ class ItemRanker:
         users = self.model.prepare(batch)
         row, item = users.new_zeros(2, 0, dtype=torch.int64) if seen is None else (x.to(users.device) for x in seen)
         return best_items(
-            partial(self.model.score_items, users), slice(1, self.item_count), self.k, (row, item - 1),
+            product_scores(users, self.table, self.bias), slice(1, len(self.table)), self.k, (row, item - 1),
             requests=len(users), chunk=GPU_ITEMS, users=None if self.bounds is None else self.bounds.of_users(users),
         )  # fmt: skip

@@ -11,7 +11,7 @@ from recbole.data.interaction import Interaction
 from torch import Tensor
 
 from recbole_ext.errors import InputError
-from recbole_ext.evaluation.best_items import UpperBounds, UserBounds, bounds_pay
+from recbole_ext.evaluation.best_items import UpperBounds, UserBounds, bounds_pay, product_scores
 from recbole_ext.model import MODELS, contract
 from recbole_ext.model.registry import name_of
 
@@ -46,6 +46,8 @@ class FactoredScorer:
 
     def score(self, prepared: Any, items: Tensor | slice) -> Tensor:
         """Scores of the items for each request, [B, C]."""
+        if contract.has_item_table(self.model):
+            return product_scores(prepared, *self.model.item_table())(items)
         return self.model.score_items(prepared, items)
 
     def bounds(self, prepared: Any) -> UserBounds | None:
