@@ -20,8 +20,8 @@ def stable_order(*keys: np.ndarray) -> np.ndarray:
     Args:
         keys: numbers, [N] each.
     """
-    shifted = [_from_zero(key) for key in keys]
-    if not keys or not len(keys[0]) or any(key is None for key in shifted):
+    shifted = [_from_zero(key) if len(key) else None for key in keys]
+    if any(key is None for key in shifted):
         return np.lexsort(keys)
     order: np.ndarray | None = None
     for key in shifted:
@@ -35,14 +35,16 @@ def stable_order(*keys: np.ndarray) -> np.ndarray:
 
 def _from_zero(key: np.ndarray) -> np.ndarray | None:
     """The whole numbers of a key less the smallest one, int64; None if they are not whole or need too many digits."""
-    if not len(key):
-        return key.astype(np.int64)
+    if key.dtype.kind not in "iuf":
+        return None
     low = key.min()
     if not float(key.max()) - float(low) < 2.0 ** (DIGIT * MOST_DIGITS):  # also NaN
         return None
-    offset = key - low
-    whole = offset.astype(np.int64)
-    return whole if key.dtype.kind in "iu" or np.array_equal(whole, offset) else None
+    if key.dtype.kind == "f":
+        if not np.array_equal(np.floor(key), key):
+            return None
+        return (key.astype(np.float64) - float(low)).astype(np.int64)
+    return (key - low).astype(np.int64)
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ made, and to the versions of the libraries. If one of them differs, the files ar
 anywhere: the configuration notes each key that is read.
 
 Format: `MAGIC`, the length of the header, the header as JSON, a pickle, and the bytes of all arrays, each at a multiple
-of `ALIGNMENT`. Processes on one machine share the memory of the arrays; what a process changes stays its own. Reading a
-copy can only make objects of the classes in `ALLOWED`, so that a copy from elsewhere runs no code.
+of `ALIGNMENT`, all of it with a digest. Processes on one machine share the memory of the arrays; what a process changes
+stays its own. Reading a copy can only make objects of the classes in `ALLOWED`.
 """
 
 import contextlib
@@ -17,9 +17,10 @@ import json
 import mmap
 import os
 import pickle
+import re
 from collections.abc import Callable, Iterator
 from functools import cache
-from logging import Handler, Logger, LogRecord, getLogger
+from logging import INFO, Handler, Logger, LogRecord, getLogger
 from pathlib import Path
 from typing import Any
 
@@ -35,14 +36,19 @@ from recbole_ext.utils.versions import versions
 MAGIC = b"recbole_ext prepared data 1\n"
 LEAST_BYTES = 2**25  # of the files of a data set that gets a copy: smaller ones are read within seconds
 MOST_COPIES = 4  # of one data set; the oldest are removed
+PACKAGE = Path(__file__).resolve().parents[1]
 ALIGNMENT = 64
+KEY_LENGTH = 16  # hexadecimal digits in the name of a copy
 LARGE_ARRAY = 2**12  # bytes; smaller arrays are part of the pickle
 # keys that are read but have no effect on the data: where things are, and RecBole's pickles, which are switched off
 WITHOUT_EFFECT = {
     "data_cache", "data_path", "checkpoint_dir", "save_dataset", "dataset_save_path", "save_dataloaders",
     "dataloaders_save_path",
 }  # fmt: skip
-DAMAGE = OSError, ValueError, LookupError, TypeError, AttributeError, ImportError, EOFError, pickle.UnpicklingError
+DAMAGE = (
+    OSError, ValueError, LookupError, TypeError, AttributeError, ImportError, EOFError, MemoryError, OverflowError,
+    RecursionError, pickle.PickleError,
+)  # fmt: skip
 ALLOWED = {
     "builtins": {"set", "frozenset", "slice", "range", "int", "list", "dict"},
     "collections": {"Counter", "OrderedDict", "defaultdict"},
@@ -94,7 +100,7 @@ def with_prepared_copy(config: Any, make: Callable[[], Any]) -> Any:
 def _source(files: list[str], config: Any) -> dict[str, Any]:
     """What a copy belongs to, besides keys: versions, the class of the model, and the content of files."""
     return {
-        "versions": {**versions(), "code": _digest(*map(str, sorted(Path(__file__).parent.rglob("*.py"))))},
+        "versions": {**versions(), "code": _digest(*map(str, sorted(PACKAGE.rglob("*.py"))))},
         "model": f"{config.model_class.__module__}.{config.model_class.__qualname__}",
         "files": {os.path.basename(path): _digest(path) for path in files},
     }
@@ -107,9 +113,15 @@ def _files(config: Any) -> list[str]:
 
 
 def _copies(config: Any) -> list[str]:
-    """Paths of the copies of a data set, newest first."""
-    pattern = os.path.join(glob.escape(config["data_path"]), f".{glob.escape(config['dataset'])}.*.prepared")
-    return sorted(glob.glob(pattern), key=os.path.getmtime, reverse=True)
+    """Paths of the copies of a data set, newest first. Another process may remove one at any time."""
+    is_copy = re.compile(rf"\.{re.escape(config['dataset'])}\.[0-9a-f]{{{KEY_LENGTH}}}\.prepared").fullmatch
+    ages: dict[str, float] = {}
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(config["data_path"]):
+            with contextlib.suppress(OSError):
+                if is_copy(entry.name) and entry.is_file():
+                    ages[entry.path] = entry.stat().st_mtime
+    return sorted(ages, key=ages.__getitem__, reverse=True)
 
 
 def _digest(*paths: str) -> str:
@@ -161,19 +173,26 @@ def _noting(config_class: Any) -> type:
 
 @contextlib.contextmanager
 def _messages_noted() -> Iterator[list[tuple[int, str]]]:
-    """Note the level and text of each message to the log in the block."""
+    """Note the level and text of each message to the log in the block, also of those that the log does not show."""
     messages: list[tuple[int, str]] = []
 
     class Notes(Handler):
         def emit(self, record: LogRecord) -> None:
             messages.append((record.levelno, record.getMessage()))
 
-    notes = Notes()
-    getLogger().addHandler(notes)
+    logger, notes = getLogger(), Notes()
+    shown, handlers = logger.level, [(handler, handler.level) for handler in logger.handlers]
+    for handler, level in handlers:
+        handler.setLevel(max(level, shown))
+    logger.setLevel(min(shown, INFO))
+    logger.addHandler(notes)
     try:
         yield messages
     finally:
-        getLogger().removeHandler(notes)
+        logger.removeHandler(notes)
+        logger.setLevel(shown)
+        for handler, level in handlers:
+            handler.setLevel(level)
 
 
 def _equal(states: Any, others: Any) -> bool:
@@ -210,17 +229,19 @@ class _Pickler(pickle.Pickler):
         return NotImplemented
 
 
+class _Placeholder:
+    """In the place of the configuration and of loggers while a copy is read: nothing in it can change them."""
+
+    __slots__ = ()
+
+
 def _frame(columns: dict[str, np.ndarray]) -> pd.DataFrame:
     return pd.DataFrame(columns, copy=False)
 
 
 class _Unpickler(pickle.Unpickler):
-    def __init__(self, file: io.BytesIO, config: Any, buffers: list[memoryview]):
-        super().__init__(file, buffers=buffers)
-        self.config = config
-
     def persistent_load(self, name: str) -> Any:
-        return self.config if name == "config" else getLogger()
+        return _Placeholder()
 
     def find_class(self, module: str, name: str) -> Any:
         if name not in ALLOWED.get(module, ()):
@@ -230,22 +251,23 @@ class _Unpickler(pickle.Unpickler):
 
 def _write(data: Any, header: dict[str, Any], config: Any) -> None:
     """Write a copy and remove the oldest ones; without space or permission, say so and go on."""
-    key = hashlib.sha256(json.dumps(header, sort_keys=True).encode()).hexdigest()[:16]
+    key = hashlib.sha256(json.dumps(header, sort_keys=True).encode()).hexdigest()[:KEY_LENGTH]
     path = os.path.join(config["data_path"], f".{config['dataset']}.{key}.prepared")
-    file = io.BytesIO()
-    pickler = _Pickler(file, config)
-    pickler.dump(data)
-    content = [file.getbuffer(), *pickler.buffers]
-    header = {**header, "pickle": hashlib.sha256(content[0]).hexdigest(), "sizes": [part.nbytes for part in content]}
-    text = json.dumps(header).encode()
     try:
+        file = io.BytesIO()
+        pickler = _Pickler(file, config)
+        pickler.dump(data)
+        content = [file.getbuffer(), *pickler.buffers]
+        header = {**header, "content": _content_digest(content), "sizes": [part.nbytes for part in content]}
+        text = json.dumps(header).encode()
         with write_whole(path) as out:
             out.write(MAGIC + len(text).to_bytes(8, "little") + text)
             for part in content:
                 out.write(bytes(-out.tell() % ALIGNMENT))
                 out.write(part)
-    except OSError as error:
-        getLogger().warning(f"Data: no prepared copy for the next start: {path}: {error.strerror}.")
+    except DAMAGE as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        getLogger().warning(f"Data: no prepared copy for the next start: {path}: {reason}.")
         return
     getLogger().info(f"Data: the next start reads the prepared copy {path} (data_cache: False reads the files)")
     for old in _copies(config)[MOST_COPIES:]:
@@ -254,27 +276,41 @@ def _write(data: Any, header: dict[str, Any], config: Any) -> None:
     remove_unfinished(path)
 
 
+def _content_digest(parts: list[memoryview]) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()
+
+
 def _read(path: str, source: dict[str, Any], config: Any) -> Any:
-    """The data set of a copy; None if it belongs to other files, keys or versions, or is not whole."""
+    """The data set of a copy; None if it belongs to other files, keys or versions, or is damaged."""
     with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
         if file.read(len(MAGIC)) != MAGIC:
             return None
-        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        length = int.from_bytes(file.read(8), "little")
+        if length > size:
+            return None
+        header = json.loads(file.read(length))
         if any(header[name] != value for name, value in source.items()):
             return None
         if any(repr(config[key]) != text for key, text in header["keys"].items()):
             return None
         begins, end = [], file.tell()
-        for size in header["sizes"]:
+        for part in header["sizes"]:
             begins.append(end + -end % ALIGNMENT)
-            end = begins[-1] + size
-        if os.fstat(file.fileno()).st_size != end:
+            end = begins[-1] + part
+        if size != end:
             return None
         whole = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
-    parts = [whole[begin : begin + size] for begin, size in zip(begins, header["sizes"], strict=True)]
-    if hashlib.sha256(parts[0]).hexdigest() != header["pickle"]:
+    parts = [whole[begin : begin + part] for begin, part in zip(begins, header["sizes"], strict=True)]
+    if _content_digest(parts) != header["content"]:
         return None
-    data = _Unpickler(io.BytesIO(parts[0]), config, parts[1:]).load()
+    data = _Unpickler(io.BytesIO(parts[0]), buffers=parts[1:]).load()
+    data.config, data.logger, data.dataset_path = config, getLogger(), config["data_path"]
+    if any(isinstance(value, _Placeholder) for value in vars(data).values()):
+        return None
     getLogger().info(f"Data: read from the prepared copy {path} (data_cache: False reads the files)")
     for level, message in header["messages"]:
         getLogger().log(level, message)

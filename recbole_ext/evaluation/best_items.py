@@ -18,6 +18,7 @@ BLOCK_SCORES = 2**21  # scores of a block, which fit in the cache of a CPU
 GROUP = 64  # items of which only the largest score is compared with the threshold
 MANY = 1 / 2  # share of a block in groups with scores above the threshold, from which sorting the block is faster
 LEAST_FOR_BOUNDS = 2**16  # items, below which bounds do not pay
+LEAST_THRESHOLD = 1e-30  # of scores that bounds are for: products in bfloat16 lose the smallest numbers
 ERROR = 1.01 * 2**-7  # of a product of two numbers that are rounded to bfloat16, relative
 
 ItemScores = Callable[[Tensor | slice], Tensor]  # ids -> scores [B, C]
@@ -28,7 +29,7 @@ class RankedItems(NamedTuple):
 
     Attributes:
         scores: [B, k]; -inf where no item is left.
-        items: ids, [B, k].
+        items: ids, [B, k]; 0, the padding, where no item is left.
     """
 
     scores: Tensor
@@ -160,6 +161,8 @@ class BestItems:
             begin: position of the block's first candidate.
             excluded: pairs of request and place within the block that must not be chosen.
         """
+        if (self.threshold.abs() < LEAST_THRESHOLD).any():
+            return False
         bounds = users.bounds(items)
         bounds[excluded[1], excluded[0]] = -torch.inf
         # rounding keeps the order: a bound that reaches the threshold does so when both are rounded
@@ -271,4 +274,5 @@ def best_items(
             scores[barred] = -torch.inf
             best.add_block(scores, begin)
     best.settle()
-    return RankedItems(best.scores, best.positions + ids.start if isinstance(ids, range) else ids[best.positions])
+    items = best.positions + ids.start if isinstance(ids, range) else ids[best.positions]
+    return RankedItems(best.scores, items.masked_fill(best.scores == -torch.inf, 0))

@@ -14,7 +14,9 @@ KEYS = {
     "large": np.array([-(2**63), 2**63 - 1, 0] * 1000), "int32": RNG.integers(0, 9, 3000).astype(np.int32),
     "whole seconds": np.floor(RNG.random(3000) * 1e8) + 1.6e9, "fractions": RNG.random(3000),
     "far apart": np.array([0.0, 1e300] * 1500), "not numbers": np.array([1.0, np.nan, 0.0] * 1000),
-    "equal": np.ones(3000),
+    "equal": np.ones(3000), "bool": RNG.integers(0, 2, 3000).astype(bool),
+    "far below": np.array([-1e13, 0.0002, 0.0001] * 1000), "float32": np.float32([-(2.0**24), 0.75, 0.6] * 1000),
+    "far below, whole": np.array([-1e13, 2.0, 1.0] * 1000), "float16": RNG.random(3000).astype(np.float16),
 }  # fmt: skip
 
 

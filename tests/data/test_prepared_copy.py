@@ -193,7 +193,23 @@ def wrong_pickle(data):
     return data[:place] + bytes([data[place] ^ 255]) + data[place + 1 :]
 
 
-@pytest.mark.parametrize("damage", [cut, grow, empty, wrong_header, wrong_pickle])
+def wrong_array(data):
+    return data[:-200] + bytes([data[-200] ^ 1]) + data[-199:]
+
+
+def wrong_length(data):
+    place = len(MAGIC) + 6
+    return data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
+
+
+def nested_header(data):
+    text = b"[" * 200_000
+    return MAGIC + len(text).to_bytes(8, "little") + text
+
+
+@pytest.mark.parametrize(
+    "damage", [cut, grow, empty, wrong_header, wrong_pickle, wrong_array, wrong_length, nested_header]
+)
 def test_a_damaged_copy_is_read_from_the_files_and_replaced(start, path, damage):
     start()
     (copy,) = copies(path)
@@ -213,7 +229,7 @@ def test_a_copy_from_elsewhere_runs_no_code(start, path, tmp_path):
     begin = len(MAGIC) + 8
     header = json.loads(data[begin : begin + int.from_bytes(data[len(MAGIC) : begin], "little")])
     content = pickle.dumps(Harmful())
-    header |= {"pickle": prepared_copy.hashlib.sha256(content).hexdigest(), "sizes": [len(content)]}
+    header |= {"content": prepared_copy._content_digest([memoryview(content)]), "sizes": [len(content)]}
     text = json.dumps(header).encode()
     head = MAGIC + len(text).to_bytes(8, "little") + text
     copy.write_bytes(head + bytes(-len(head) % prepared_copy.ALIGNMENT) + content)
@@ -255,6 +271,51 @@ def test_the_log_says_the_same(start, caplog):
     assert [message for message in caplog.messages if "prepared copy" not in message] == first
     assert any(message.startswith("Data: read from the prepared copy") for message in caplog.messages)
     assert any("events of 30 users" in message for message in first)
+
+
+def test_the_log_is_complete_after_a_quiet_start(start, caplog):
+    with caplog.at_level(logging.WARNING):
+        start()
+    with caplog.at_level(logging.INFO):
+        caplog.clear()
+        start()
+    assert any("events of 30 users" in message for message in caplog.messages)
+
+
+@pytest.mark.parametrize("make", [lambda path: path.symlink_to("nowhere"), os.mkfifo, Path.mkdir])
+def test_what_is_no_file_is_no_copy(start, path, make):
+    make(Path(path, "toy", f".toy.{'0' * 16}.prepared"))
+    start()
+    assert not start()[1]
+
+
+def test_data_sets_of_one_folder_keep_their_copies_apart(start, path):
+    other = Path(path, "toy", f".toy.b.{'0' * 16}.prepared")
+    other.write_bytes(b"of the data set toy.b")
+    for length in range(3, 3 + MOST_COPIES + 2):
+        start(MAX_ITEM_LIST_LENGTH=length)
+    assert other.exists()
+
+
+def test_a_moved_folder_keeps_its_copy(start, path, monkeypatch, make_config):
+    start()
+    moved = str(path) + "_moved"
+    os.rename(path, moved)
+    read = []
+    monkeypatch.setattr(exact_time, "read_atomic", lambda *args: read.append(args))
+    data = create_dataset(make_config("MEANTIME", data_path=moved, **KEYS))
+    assert not read
+    assert data.dataset_path == os.path.join(moved, "toy")
+
+
+def test_a_data_set_that_cannot_be_copied_is_used(start, path, monkeypatch, caplog):
+    def failing(self, data):
+        raise pickle.PicklingError("cannot pickle this")
+
+    monkeypatch.setattr(prepared_copy._Pickler, "dump", failing)
+    with caplog.at_level(logging.WARNING):
+        assert len(batches(start()[0]))
+    assert "cannot pickle this" in caplog.text
 
 
 def test_a_few_copies_are_kept(start, path):

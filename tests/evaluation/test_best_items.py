@@ -94,6 +94,16 @@ def test_a_request_whose_items_are_all_excluded_gets_none(rank, monkeypatch):
     found = rank(users, table, bias, slice(1, 400), 8, everything)
     assert (found.scores[2] == -math.inf).all()
     assert (found.scores[4] > -math.inf).sum() == 4
+    assert (found.items[found.scores == -math.inf] == 0).all()
+
+
+@pytest.mark.parametrize("scale", [1e-20, 1e-37, 1e20])
+def test_very_small_and_large_scores(rank, monkeypatch, scale):
+    monkeypatch.setattr(search, "BLOCK_SCORES", 128 * USERS)
+    users, table, bias = vectors(900, bias=False)
+    found = rank(users * scale, table * min(scale, 1.0), bias, slice(1, 900), 10, pairs([], []))
+    scores = (users * scale) @ (table * min(scale, 1.0))[1:].T
+    assert torch.allclose(found.scores, scores.topk(10).values, rtol=1e-5, atol=1e-44)
 
 
 def test_fewer_candidates_than_k(rank):
