@@ -11,7 +11,7 @@ from recbole.utils import FeatureType
 from recbole_ext.data.event_log_dataset import EventLogDataset
 from recbole_ext.data.examples import EventLog, Examples
 from recbole_ext.data.files.atomic_file import AtomicTable
-from recbole_ext.data.files.exact_time import EVENTS
+from recbole_ext.data.files.exact_time import ANY_NUMBER, EVENTS
 from recbole_ext.data.ranges import Ranges
 from recbole_ext.data.splits import add_empty_validation
 from recbole_ext.errors import InputError
@@ -46,7 +46,7 @@ class PreSplitDataset(EventLogDataset):
 
     def _load_data(self, token, dataset_path):
         super()._load_data(token, dataset_path)
-        ignored = [key for key in FILTERS if self.config[key] not in (None, {}, "[0,inf)")]
+        ignored = [key for key in FILTERS if self.config[key] not in (None, {}, ANY_NUMBER)]
         if ignored:
             getLogger().warning(f"benchmark_filename: the files are not filtered; {', '.join(ignored)} has no effect.")
 

@@ -89,9 +89,7 @@ def read_atomic(
 
     def read(dtypes: dict[str, type]) -> AtomicTable:
         frame = parse(data, delimiter, quotes, list(header), dtypes)
-        return AtomicTable(
-            path, frame, unread, encoding, types=types, mentions_padding=PADDING.encode() in data
-        )  # fmt: skip
+        return AtomicTable(path, frame, unread, encoding, types=types, mentions_padding=PADDING.encode() in data)
 
     try:
         table = read({name: np.float64 if name in floats else object for name in types})

@@ -17,7 +17,7 @@ from recbole_ext.data.filter_log import SEQUENCES, FilterLog, warn_of_copies
 from recbole_ext.errors import InputError
 
 EVENTS, USERS, ITEMS = FeatureSource.INTERACTION, FeatureSource.USER, FeatureSource.ITEM
-ALL = "[0,inf)"  # numbers of events
+ANY_NUMBER = "[0,inf)"  # of events: the default of the filters by number
 CLASSES = {"AUC", "GAUC", "LogLoss"}  # metrics of two classes
 
 
@@ -226,7 +226,7 @@ class ExactTimeDataset(SequentialDataset):
 
     def _filter_by_inter_num(self):
         keys = ("user_inter_num_interval", "item_inter_num_interval")
-        if all(self.config[key] in (None, ALL) for key in keys):  # RecBole would count all the same
+        if all(self.config[key] in (None, ANY_NUMBER) for key in keys):  # RecBole would count all the same
             return
         super()._filter_by_inter_num()
         self._step(", ".join(f"{key}: {self.config[key]}" for key in keys))
