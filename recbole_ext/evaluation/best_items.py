@@ -94,6 +94,11 @@ def bounds_pay(table: Tensor) -> bool:
     return table.dtype == torch.float32 and table.device.type == "cpu" and len(table) > LEAST_FOR_BOUNDS and supported()
 
 
+def upper_bounds(table: Tensor, bias: Tensor | None) -> UpperBounds | None:
+    """`UpperBounds` where they are faster than the scores, else None."""
+    return UpperBounds(table.detach(), bias) if bounds_pay(table) else None
+
+
 def _rounded_up(values: Tensor) -> Tensor:
     """The smallest bfloat16 that is not below each value."""
     rounded = values.to(torch.bfloat16)

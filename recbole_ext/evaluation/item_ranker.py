@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from recbole_ext.evaluation.best_items import RankedItems, UpperBounds, best_items, bounds_pay, product_scores
+from recbole_ext.evaluation.best_items import RankedItems, best_items, product_scores, upper_bounds
 
 GPU_ITEMS = 2**16  # scored at once on a GPU
 
@@ -21,7 +21,7 @@ class ItemRanker:
     def __init__(self, model: Any, k: int):
         self.model, self.k = model, k
         self.table, self.bias = model.item_table()
-        self.bounds = UpperBounds(self.table.detach(), self.bias) if bounds_pay(self.table) else None
+        self.bounds = upper_bounds(self.table, self.bias)
 
     @torch.no_grad()
     def rank(self, batch: Any, seen: tuple[Tensor, Tensor] | None) -> RankedItems:

@@ -11,7 +11,7 @@ from recbole.data.interaction import Interaction
 from torch import Tensor
 
 from recbole_ext.errors import InputError
-from recbole_ext.evaluation.best_items import UpperBounds, UserBounds, bounds_pay, product_scores
+from recbole_ext.evaluation.best_items import UserBounds, product_scores, upper_bounds
 from recbole_ext.model import MODELS, contract
 from recbole_ext.model.registry import name_of
 
@@ -36,9 +36,7 @@ class FactoredScorer:
     def __init__(self, model: Any, budget: float):
         self.model, self.rows = model, MAX_ROWS
         self.chunk = max(1, min(MAX_ITEMS, int(budget / BYTES / self.rows)))
-        self._bounds: UpperBounds | None = None
-        if contract.has_item_table(model) and bounds_pay(model.item_table()[0]):
-            self._bounds = UpperBounds(*model.item_table())
+        self._bounds = upper_bounds(*model.item_table()) if contract.has_item_table(model) else None
 
     def prepare(self, batch: Interaction, user_features: dict[str, Tensor]) -> Any:
         """The item-independent part of scoring a batch."""

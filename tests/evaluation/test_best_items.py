@@ -8,7 +8,6 @@ import torch
 
 from recbole_ext import create_dataset, data_preparation, get_trainer
 from recbole_ext.evaluation import best_items as search
-from recbole_ext.evaluation import item_ranker
 from recbole_ext.evaluation.best_items import UpperBounds, best_items
 
 USERS, FEATURES = 6, 24
@@ -181,7 +180,7 @@ def test_metrics_are_those_of_a_matrix_of_all_scores(make_config, random_events,
         "valid_metric": "NDCG@8", "exclude_history": exclude, "metric_decimal_place": 12,
         "eval_args": {"split": {"RS": [0.5, 0.2, 0.3]}, "mode": "full"}, "eval_batch_size": 7,
     }  # fmt: skip
-    monkeypatch.setattr(item_ranker, "bounds_pay", lambda table: bounded)
+    monkeypatch.setattr(search, "bounds_pay", lambda table: bounded)
     config = make_config(model, events, **keys)
     torch.manual_seed(0)
     train, _, test = data_preparation(config, create_dataset(config))
