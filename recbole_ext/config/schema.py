@@ -67,7 +67,7 @@ VALIDATORS: dict[str, Validator] = {
     "dataset_save_path": optional_string, "dataloaders_save_path": optional_string,
     # training
     "epochs": Int("[0, inf)"), "train_batch_size": positive, "learner": OneOf(*LEARNERS),
-    "checkpoint_minutes": OrNone(Number("(0, inf)")),
+    "checkpoint_minutes": OrNone(Number("(0, inf)")), "targets_per_user": OrNone(positive),
     "learning_rate": Number("(0, 1e6]"), "weight_decay": Number("[0, inf)"), "eval_step": Int("[0, inf)"),
     "stopping_step": Int("[0, inf)"), "loss_decimal_place": OrNone(Int("[0, 20]")), "require_pow": boolean,
     "enable_amp": boolean, "enable_scaler": boolean, "transform": OrNone(OneOf(*TRANSFORMS)), "loss_type": string,

@@ -22,6 +22,7 @@ from recbole_ext.data.files.atomic_file import download
 from recbole_ext.data.prepared_copy import with_prepared_copy
 from recbole_ext.data.presplit import PreSplitDataset
 from recbole_ext.data.splits import recbole_dataset_class
+from recbole_ext.data.target_sampler import limit_targets
 from recbole_ext.data.unseen_candidates import with_unseen_candidates
 from recbole_ext.errors import InputError, recbole_errors_as_input_error
 from recbole_ext.utils.random_state import fixed_seed
@@ -89,6 +90,7 @@ def data_preparation(config, dataset):
         loaders = recbole.data.data_preparation(config, dataset)
     loaders = with_unseen_candidates(loaders, dataset, config)
     loaders = tuple(seeded(loader, evaluates=number > 0) for number, loader in enumerate(loaders))
+    limit_targets(loaders[0], config)
     for loader in loaders:
         _check_draws(getattr(loader, "_sampler", None))
         if config["transform"] == "mask_itemseq":
