@@ -4,6 +4,7 @@ import os
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from recbole.data.dataset import Dataset
 from recbole.data.interaction import Interaction
@@ -12,7 +13,8 @@ from recbole_ext.config.negative_sampling import evaluation_modes, learns_labels
 from recbole_ext.data.examples import EventLog, Examples
 from recbole_ext.data.files.exact_time import ExactTimeDataset
 from recbole_ext.data.files.item_files import holds_vectors, read_item_vectors, vector_columns
-from recbole_ext.data.order import Groups, grouped, stable_order
+from recbole_ext.data.filter_log import warn_of_copies
+from recbole_ext.data.order import Groups, grouped, is_sorted, stable_order
 from recbole_ext.data.ranges import Ranges, filtered_prefixes, prefixes, token_ranks, windows
 from recbole_ext.data.splits import check_split, report_empty_parts, rows_of_periods, splits_by_period
 from recbole_ext.errors import InputError
@@ -86,41 +88,64 @@ class EventLogDataset(ExactTimeDataset):
 
     # ---------------------------------------------------------------- examples
 
+    def sort_events(self) -> None:
+        """Put the events into the order of the log, so that starts from a prepared copy and splits need not sort."""
+        events: Any = self.inter_feat  # type: ignore[has-type]
+        events = events.take(self.event_order(events))
+        events.index = pd.RangeIndex(len(events))
+        self.inter_feat = events
+        if self._finds_copies_sorted():
+            users, times = events[self.uid_field].to_numpy(), events[self.time_field].to_numpy()
+            same = (users[1:] == users[:-1]) & (times[1:] == times[:-1])  # as the event before it
+            possible = events[np.append(same, False) | np.append(False, same)]
+            warn_of_copies(possible, self.time_field, self.field2type, self.config, len(events))
+
+    def _finds_copies_sorted(self) -> bool:
+        """Whether copies are looked for among the sorted events, where they are neighbours, which is faster."""
+        return not self.config["discretization"]  # which can make different events equal
+
+    def _warn_of_copies(self) -> None:
+        if not self._finds_copies_sorted():
+            super()._warn_of_copies()
+
     def data_augmentation(self):
         """Replace the events by examples; RecBole calls it after frames have become tensors."""
         self._aug_presets()
         users, items = (self.inter_feat[name].numpy() for name in (self.uid_field, self.iid_field))
         self.inter_feat, order = self.examples(self.inter_feat)
-        self.filter_log.step(f"history: {self.config['history']}", users[order], items[order])
+        if len(order) < len(users):
+            self.filter_log.step(f"history: {self.config['history']}", users[order], items[order])
         shortest_history = int((self.inter_feat.ranges.end - self.inter_feat.ranges.start).min())
         self.filter_log.targets(self.inter_feat[self.uid_field].numpy(), shortest_history)
 
     def examples(self, events: Interaction) -> tuple[Examples, np.ndarray]:
-        """Sort events, [N] in the file's order, and make an example of each event with a sufficient history.
+        """Sort events, [N], and make an example of each event with a sufficient history.
 
         Returns:
             the examples, and for each event in their log of targets its row in `events`.
         """
         users, times = events[self.uid_field].numpy(), events[self.time_field].numpy()
         order = self.event_order(events)
+        is_ordered = is_sorted(order)
         max_length, min_history = self.max_item_list_len, self.config["min_history"]
-        is_window = contract.example_kind(self.config.model_class) == "window"
+        is_window = self._is_window()
         positive_only = self.config["history"] == "positive"
         if positive_only:
             positive = self._positive(events)[order]
             if is_window or not any(self._labels_count()):  # then negative events are not examples
                 order, positive = order[positive], positive[positive]
         if is_window or not positive_only:
-            log = self._log(events, order)
+            log = self._log(events, slice(None) if is_ordered and len(order) == len(users) else order)
             min_history = 1 if min_history is None else min_history
-            return self.table(log, log, prefixes(users[order], max_length, min_history)), order
+            log_users = log.columns[self.uid_field].numpy()
+            return self.table(log, log, prefixes(log_users, max_length, min_history)), order
         history_rows = np.flatnonzero(positive)
         min_history = contract.min_history(self.config.model_class) if min_history is None else min_history
         ranges = filtered_prefixes(users[order], times[order], history_rows, max_length, min_history)
         return self.table(self._log(events, order), self._log(events, order[history_rows]), ranges), order
 
     def event_order(self, events: Any) -> np.ndarray:
-        """The rows of the events, a table in the file's order, sorted by user, time and `tie_break`. [N]"""
+        """The rows of the events, in the file's order or sorted, by user, time and `tie_break`. [N]"""
         users, items, times = (np.asarray(events[name]) for name in (self.uid_field, self.iid_field, self.time_field))
         return stable_order(*self._tie_keys(items), times, users)
 
@@ -129,6 +154,9 @@ class EventLogDataset(ExactTimeDataset):
         if self.config["tie_break"] != "item":
             return ()
         return (token_ranks(self.field2id_token[self.iid_field])[items],)
+
+    def _is_window(self) -> bool:
+        return contract.example_kind(self.config.model_class) == "window"
 
     def _positive(self, events: Interaction) -> np.ndarray:
         if self.label_field not in events:
@@ -143,8 +171,9 @@ class EventLogDataset(ExactTimeDataset):
         measured = "labeled" in evaluation_modes(self.config["eval_args"])
         return learns_labels(self.config, self.config.model_class), measured, measured
 
-    def _log(self, events: Interaction, order: np.ndarray) -> EventLog:
-        index = torch.from_numpy(order)
+    def _log(self, events: Interaction, order: np.ndarray | slice) -> EventLog:
+        """The log of some events; a slice copies none of them."""
+        index = order if isinstance(order, slice) else torch.from_numpy(order)
         columns = {name: events[name][index] for name in events}
         return EventLog(columns, tuple(name for name in columns if name != self.uid_field))
 
@@ -176,21 +205,27 @@ class EventLogDataset(ExactTimeDataset):
                     part.inter_feat = part.inter_feat[np.flatnonzero(label.numpy()[part.inter_feat.ranges.target] > 0)]
         report_empty_parts([part.inter_feat for part in parts], self.config)
         train = parts[0].inter_feat
-        if contract.example_kind(self.config.model_class) == "window" and train.history is train.targets:
+        if self._is_window() and train.history is train.targets:
             users = train.targets.columns[self.uid_field].numpy()
             ranges = windows(users, train.ranges.target, self.max_item_list_len, self.config["train_window"])
             parts[0].windows = train.replaced(ranges=ranges)
             parts[0].inter_feat = train.replaced(in_batches=False)
         for name, part in zip(("train", "valid", "test"), parts, strict=True):
-            log, rows = part.inter_feat.targets.columns, part.inter_feat.ranges.target
-            users, items = (log[field].numpy()[rows] for field in (self.uid_field, self.iid_field))
-            self.filter_log.split(name, users, items, None if part.windows is None else len(part.windows))
+            different = [len(pd.unique(part.inter_feat[field].numpy())) for field in (self.uid_field, self.iid_field)]
+            self.filter_log.split(name, (len(part.inter_feat), *different), part.windows)
         return parts
 
     def _split(self) -> list:
-        check_split(self.config["eval_args"]["split"])
-        if not splits_by_period(self.config["eval_args"]):
-            return super().build()
+        eval_args = self.config["eval_args"]
+        check_split(eval_args["split"])
+        if not splits_by_period(eval_args):
+            ((kind, value),) = eval_args["split"].items()
+            if not self._is_window() or kind != "LS" or eval_args["order"] != "TO":
+                return super().build()
+            self._change_feat_format()
+            # RecBole sorts all events by time before. It does not matter here: the events of each user are in that
+            # order already, and windows have an order of their own.
+            return self.leave_one_out(group_by=self.uid_field, leave_one_mode=value)
         self._change_feat_format()
         times = self.inter_feat[self.time_field].numpy()
         limits = self.first_time, self.last_time

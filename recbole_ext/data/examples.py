@@ -96,15 +96,15 @@ class Examples(Interaction):
         if name in self.added:
             return self.added[name]
         if name in self.targets.columns:
-            return self.targets.columns[name][torch.from_numpy(self.ranges.target)]
+            return self.targets.columns[name].index_select(0, torch.from_numpy(self.ranges.target))
         if name == self.length_field:
-            return torch.from_numpy(self.ranges.end - self.ranges.start)
+            return _rows(self.ranges.end - self.ranges.start)
         if name not in self.cached_list:
             self.cached_list = self._lists([name.removesuffix(self.suffix)])
         return self.cached_list[name]
 
     def _lists(self, names: Iterable[str]) -> dict[str, Tensor]:
-        start, end = torch.from_numpy(self.ranges.start), torch.from_numpy(self.ranges.end)
+        start, end = _rows(self.ranges.start), _rows(self.ranges.end)
         rows = start[:, None] + torch.arange(self.width)  # [n, L]
         padding = rows >= end[:, None]
         rows.masked_fill_(padding, 0)
@@ -119,7 +119,7 @@ class Examples(Interaction):
 
     def distinct(self, name: str) -> Tensor:
         """The sorted different values of a column in the targets and histories of these examples."""
-        targets = self.targets.columns[name][torch.from_numpy(self.ranges.target)]
+        targets = self.targets.columns[name].index_select(0, torch.from_numpy(self.ranges.target))
         count = len(self.history.columns[name])
         starts, ends = (np.bincount(rows, minlength=count + 1) for rows in (self.ranges.start, self.ranges.end))
         in_history = np.cumsum(starts - ends)[:count] > 0
@@ -235,3 +235,8 @@ class Examples(Interaction):
             return {}
         rows = torch.from_numpy(np.arange(len(self))[index].copy())
         return {name: values[rows] for name, values in self.added.items()}
+
+
+def _rows(rows: np.ndarray) -> Tensor:
+    """Whole numbers as int64, with which torch can index."""
+    return torch.from_numpy(rows.astype(np.int64, copy=False))

@@ -1,5 +1,6 @@
 """What the log says about a data set: the events, users and items left after each step, and repeated events."""
 
+from collections.abc import Sized
 from logging import getLogger
 from typing import Any
 
@@ -45,18 +46,19 @@ class FilterLog:
             f"of {len(pd.unique(users)):,} of {user_count:,} users"
         )
 
-    def split(self, name: str, users: Any, items: Any, n_windows: int | None = None) -> None:
-        """Log the size of one part of the split, and its number of training windows, if any."""
-        windows = "" if n_windows is None else f", trained on as {n_windows:,} windows"
-        counts = "{:,} targets of {:,} users and {:,} items".format(*_count(users, items))
-        getLogger().info(f"Data: {name} has {counts}{windows}")
+    def split(self, name: str, counts: tuple[int, ...], windows: Sized | None = None) -> None:
+        """Log the numbers of targets, users and items of one part of the split, and of its windows, if any."""
+        trained_on = "" if windows is None else f", trained on as {len(windows):,} windows"
+        getLogger().info("Data: {} has {:,} targets of {:,} users and {:,} items{}".format(name, *counts, trained_on))
 
 
 def _count(users: Any, items: Any) -> tuple[int, int, int]:
     return len(users), len(pd.unique(users)), len(pd.unique(items))
 
 
-def warn_of_copies(events: pd.DataFrame, time_field: str, types: dict[str, FeatureType], config: Any) -> None:
+def warn_of_copies(
+    events: pd.DataFrame, time_field: str, types: dict[str, FeatureType], config: Any, total: int | None = None
+) -> None:
     """Warn of exact copies of events, as in logs that were joined or appended twice.
 
     Args:
@@ -64,6 +66,7 @@ def warn_of_copies(events: pd.DataFrame, time_field: str, types: dict[str, Featu
         time_field: name of the column of times.
         types: of the columns.
         config: of the run.
+        total: number of all events, if `events` are only those that can be copies.
     """
     presplit = bool(config["benchmark_filename"])
     if config["rm_dup_inter"] is not None and not presplit:
@@ -78,6 +81,6 @@ def warn_of_copies(events: pd.DataFrame, time_field: str, types: dict[str, Featu
             else "rm_dup_inter: first removes them, and also every other repeat of an item by the same user"
         )
         getLogger().warning(
-            f"{copies:,} of {len(events):,} events are exact copies of others in all loaded columns, and the history "
-            f"of a copy contains the original; {remedy}."
+            f"{copies:,} of {total or len(events):,} events are exact copies of others in all loaded columns, and the "
+            f"history of a copy contains the original; {remedy}."
         )

@@ -64,8 +64,13 @@ def create_dataset(config):
 
 
 def _event_log_dataset(config):
-    dataset = (PreSplitDataset if config["benchmark_filename"] else EventLogDataset)(config)
-    dataset.digest = data_digest(dataset)
+    if config["benchmark_filename"]:
+        dataset: Any = PreSplitDataset(config)
+        dataset.digest = data_digest(dataset)
+    else:
+        dataset = EventLogDataset(config)
+        dataset.digest = data_digest(dataset)  # of the events in the order of the file
+        dataset.sort_events()
     return dataset
 
 

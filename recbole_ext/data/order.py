@@ -14,12 +14,19 @@ DIGIT = 16  # bits
 MOST_DIGITS = 3  # per key; with more, comparisons are faster
 
 
+def row_type(count: int) -> type:
+    """The smaller type of whole numbers in which the rows of a table, and its number of rows, fit."""
+    return np.int32 if count <= np.iinfo(np.int32).max else np.int64
+
+
 def stable_order(*keys: np.ndarray) -> np.ndarray:
     """The rows sorted by keys, the least significant key first; equal rows keep their order. As `np.lexsort`. [N]
 
     Args:
         keys: numbers, [N] each.
     """
+    if is_sorted(*keys):
+        return np.arange(len(keys[0]), dtype=row_type(len(keys[0])))
     shifted = [_from_zero(key) if len(key) else None for key in keys]
     if any(key is None for key in shifted):
         return np.lexsort(keys)
@@ -31,6 +38,19 @@ def stable_order(*keys: np.ndarray) -> np.ndarray:
             order = digit.argsort(kind="stable") if order is None else order[digit[order].argsort(kind="stable")]
     assert order is not None
     return order
+
+
+def is_sorted(*keys: np.ndarray) -> bool:
+    """Whether rows are in the order of `stable_order`; False if a value is missing."""
+    *minor, major = keys
+    if not (major[1:] >= major[:-1]).all():
+        return False
+    equal = major[1:] == major[:-1]
+    for key in reversed(minor):
+        if not ((key[1:] >= key[:-1]) | ~equal).all():
+            return False
+        equal &= key[1:] == key[:-1]
+    return True
 
 
 def _from_zero(key: np.ndarray) -> np.ndarray | None:
@@ -71,15 +91,17 @@ class Groups:
         Returns:
             the other rows; then the last but `count - 1` of each group that gives so many, and so on to the last.
         """
-        sizes = np.diff(self.ends, prepend=0)
-        group = np.repeat(np.arange(len(sizes)), sizes)
-        from_end = self.ends[group] - 1 - np.arange(len(self.rows))
-        taken = np.minimum(count, sizes - 1)
-        kept = self.rows[from_end >= taken[group]]
-        return [kept, *(self.rows[self.ends[taken > place] - 1 - place] for place in range(count - 1, -1, -1))]
+        taken = np.minimum(count, np.diff(self.ends, prepend=0) - 1)
+        places = [self.ends[taken > place] - 1 - place for place in range(count - 1, -1, -1)]
+        kept = np.ones(len(self.rows), dtype=bool)
+        kept[np.concatenate(places)] = False
+        return [self.rows[kept], *(self.rows[place] for place in places)]
 
 
 def grouped(values: np.ndarray) -> Groups:
     """The rows of equal values. None of the values, [N], is missing."""
+    if len(values) and is_sorted(values):
+        rows: np.ndarray = np.arange(len(values), dtype=row_type(len(values)))
+        return Groups(rows, np.append(np.flatnonzero(values[1:] != values[:-1]) + 1, len(values)))
     code, distinct = pd.factorize(values)  # in the order of their first rows
     return Groups(stable_order(code), np.bincount(code, minlength=len(distinct)).cumsum())

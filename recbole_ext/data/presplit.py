@@ -135,6 +135,9 @@ class PreSplitDataset(EventLogDataset):
         self._drop_unused_col()
         return [self.copy(part.replaced(dropped=self.inter_feat.dropped)) for part in parts]
 
+    def _finds_copies_sorted(self) -> bool:
+        return False  # the files keep their order
+
     def _tie_keys(self, items: np.ndarray) -> tuple[np.ndarray, ...]:
         keys = super()._tie_keys(items)
         # the items are those of the first one, two or three files; events of an earlier file come first

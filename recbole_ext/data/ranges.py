@@ -11,12 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from recbole_ext.data.order import is_sorted, row_type
+
 
 @dataclass(frozen=True)
 class Ranges:
     """Example e has the history `log[start[e]:end[e]]` and predicts event `target[e]` of the log of targets.
 
-    All three are int64 arrays of shape [n].
+    All three are arrays of whole numbers, [n]. `end` and `target` can be one array, which saves a third of the memory.
     """
 
     start: np.ndarray
@@ -24,7 +26,8 @@ class Ranges:
     target: np.ndarray
 
     def __getitem__(self, index) -> Ranges:
-        return Ranges(self.start[index], self.end[index], self.target[index])
+        target = self.target[index]
+        return Ranges(self.start[index], target if self.end is self.target else self.end[index], target)
 
     def __len__(self) -> int:
         return len(self.target)
@@ -51,7 +54,7 @@ def starts_run(values: np.ndarray) -> np.ndarray:
 def user_starts(users: np.ndarray) -> np.ndarray:
     """For each event, the row of its user's first event, [N]; events of a user are adjacent."""
     starts = np.flatnonzero(starts_run(users))
-    return np.repeat(starts, np.diff(starts, append=len(users)))
+    return np.repeat(starts.astype(row_type(len(users))), np.diff(starts, append=len(users)))
 
 
 def prefixes(users: np.ndarray, max_length: int, min_history: int = 1) -> Ranges:
@@ -60,8 +63,11 @@ def prefixes(users: np.ndarray, max_length: int, min_history: int = 1) -> Ranges
     Its history is the latest `max_length` of these earlier events.
     """
     user_start = user_starts(users)
-    target = np.flatnonzero(np.arange(len(users)) >= user_start + min_history)
-    return Ranges(np.maximum(user_start[target], target - max_length), target, target)
+    rows = np.arange(len(users), dtype=user_start.dtype)
+    is_target = rows - user_start >= min_history
+    target, start = rows[is_target], user_start[is_target]
+    del rows, user_start  # hundreds of MiB where data are large
+    return Ranges(np.maximum(start, target - max_length, out=start), target, target)
 
 
 def filtered_prefixes(
@@ -82,7 +88,8 @@ def filtered_prefixes(
     end = np.searchsorted(moment[history_rows], moment, side="left")
     target = np.flatnonzero(end - start >= min_history)
     start, end = start[target], end[target]
-    return Ranges(np.maximum(start, end - max_length), end, target)
+    arrays = np.maximum(start, end - max_length), end, target
+    return Ranges(*(array.astype(row_type(len(users))) for array in arrays))
 
 
 def windows(users: np.ndarray, targets: np.ndarray, width: int, step: int) -> Ranges:
@@ -97,9 +104,12 @@ def windows(users: np.ndarray, targets: np.ndarray, width: int, step: int) -> Ra
         width: events in a full window, 2 or more.
         step: events from one window's end to the next's, 1 or more.
     """
-    user_start, rows = user_starts(users), np.sort(targets)
-    last = rows[starts_run(users[rows][::-1])[::-1]]  # of each user
-    count = np.maximum(last - user_start[last] + 1 - width, 0) // step + 1
+    first = np.flatnonzero(starts_run(users))  # row of each user
+    rows = targets if is_sorted(targets) else np.sort(targets)
+    before = np.searchsorted(rows, np.append(first, len(users))[1:])  # targets of each user and of all users before
+    trained = np.diff(before, prepend=0) > 0
+    first, last = first[trained], rows[before[trained] - 1].astype(np.int64)
+    count = np.maximum(last - first + 1 - width, 0) // step + 1
     index_in_user = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
     target = np.repeat(last, count) - index_in_user * step
-    return Ranges(np.maximum(user_start[target], target - width + 1), target, target)
+    return Ranges(np.maximum(np.repeat(first, count), target - width + 1), target, target)

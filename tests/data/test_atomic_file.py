@@ -11,33 +11,38 @@ from recbole.utils import FeatureType
 
 from recbole_ext import Config, InputError
 from recbole_ext.data.event_log_dataset import EventLogDataset
+from recbole_ext.data.files import table
 from recbole_ext.data.files.atomic_file import read_atomic, refuse_padding
 
 ML_100K = Path(recbole.__file__).parent / "dataset_example" / "ml-100k"
 HEADER = "user_id:token\titem_id:token\ttimestamp:float\n"
 
 
-@pytest.fixture
-def read(tmp_path):
-    """Write a file from text or bytes and read it."""
+@pytest.fixture(params=["whole", "in blocks"])
+def read(tmp_path, request, monkeypatch):
+    """Write a file from text or bytes and read it, as a small file and as a large one."""
+    if request.param == "in blocks":
+        monkeypatch.setattr(table, "PARSED_AT_ONCE", 1)  # byte: each line is a block
 
     def read_content(content: str | bytes, **keys):
         path = tmp_path / "x.inter"
         path.write_bytes(content.encode() if isinstance(content, str) else content)
-        return read_atomic(str(path), **{"separator": "\t", "seq_separator": " ", **keys})
+        return read_atomic(str(path), **{"separator": "\t", "seq_separator": " ", "compact": True, **keys})
 
     return read_content
 
 
-def rows(table) -> list[list]:
-    return table.frame.astype(object).where(table.frame.notna(), None).to_numpy().tolist()
+def rows(content) -> list[list]:
+    return content.frame.astype(object).where(content.frame.notna(), None).to_numpy().tolist()
 
 
 # -------------------------------------------------------------------- what is read
 
 
+@pytest.mark.parametrize("at_once", [2**25, 30_000])  # bytes; the second splits each file
 @pytest.mark.parametrize("suffix", ["inter", "user", "item"])
-def test_frames_equal_those_that_recbole_reads(suffix):
+def test_frames_equal_those_that_recbole_reads(suffix, at_once, monkeypatch):
+    monkeypatch.setattr(table, "PARSED_AT_ONCE", at_once)
     columns = {"inter": "*", "user": "*", "item": "*"}
     keys = {"load_col": columns, "data_path": str(ML_100K), "use_gpu": False}
     config = Config("SASRec", "ml-100k", None, keys, argv=[])

@@ -11,6 +11,7 @@ from recbole.data.dataset import SequentialDataset
 
 from recbole_ext import InputError, create_dataset, data_preparation
 from recbole_ext.data.examples import EventLog, Examples
+from recbole_ext.data.files import table as text_table
 from recbole_ext.data.ranges import Ranges
 
 SPLITS = [
@@ -106,7 +107,9 @@ def test_batches_equal_those_of_recbole_item_for_item(eval_args, make_config, ri
     ],
     ids=lambda keys: ", ".join(keys),
 )
-def test_keys_of_the_data_mean_what_they_mean_in_recbole(keys, make_config, rich_folder):
+@pytest.mark.parametrize("at_once", [text_table.PARSED_AT_ONCE, 1])  # bytes; with 1, files are read as large ones are
+def test_keys_of_the_data_mean_what_they_mean_in_recbole(keys, at_once, make_config, rich_folder, monkeypatch):
+    monkeypatch.setattr(text_table, "PARSED_AT_ONCE", at_once)
     config = make_config("SASRec", **keys_for(rich_folder, **keys), eval_args={"split": {"LS": "valid_and_test"}})
     dataset = SequentialDataset(config)
     stock = recbole.data.data_preparation(config, dataset)
@@ -127,16 +130,16 @@ def bytes_held(loaders) -> int:
     """Size of all tensors and arrays that the tables of the data sets refer to, each counted once."""
     found = {}
     for loader in loaders:
-        for table in (loader._dataset.inter_feat, loader._dataset.windows):
-            if table is None:
+        for examples in (loader._dataset.inter_feat, loader._dataset.windows):
+            if examples is None:
                 continue
-            found |= {id(array): array.nbytes for array in vars(table.ranges).values()}
-            for log in (table.targets, table.history):
+            found |= {id(array): array.nbytes for array in vars(examples.ranges).values()}
+            for log in (examples.targets, examples.history):
                 found |= {id(column): column.nbytes for column in log.columns.values()}
             small = {"suffix", "length_field", "width", "dropped", "cached_list", "added", "in_batches"}
-            assert set(vars(table)) == {"targets", "history", "ranges", *small}  # nothing else holds data
-            assert not table.cached_list
-            assert not table.added
+            assert set(vars(examples)) == {"targets", "history", "ranges", *small}  # nothing else holds data
+            assert not examples.cached_list
+            assert not examples.added
     return sum(found.values())
 
 

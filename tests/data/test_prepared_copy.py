@@ -45,7 +45,7 @@ def start(make_config, path, monkeypatch):
         read = []
         first = exact_time.read_atomic
         with monkeypatch.context() as patch:
-            patch.setattr(exact_time, "read_atomic", lambda *args: read.append(args[0]) or first(*args))
+            patch.setattr(exact_time, "read_atomic", lambda *args, **keys: read.append(args[0]) or first(*args, **keys))
             data = create_dataset(make_config(model, data_path=path, **{**KEYS, **keys}))
         return data, bool(read)
 
@@ -302,7 +302,7 @@ def test_a_moved_folder_keeps_its_copy(start, path, monkeypatch, make_config):
     moved = str(path) + "_moved"
     os.rename(path, moved)
     read = []
-    monkeypatch.setattr(exact_time, "read_atomic", lambda *args: read.append(args))
+    monkeypatch.setattr(exact_time, "read_atomic", lambda *args, **keys: read.append(args))
     data = create_dataset(make_config("MEANTIME", data_path=moved, **KEYS))
     assert not read
     assert data.dataset_path == os.path.join(moved, "toy")

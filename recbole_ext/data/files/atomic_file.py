@@ -12,6 +12,7 @@ import pandas as pd
 from recbole.data.dataset import Dataset
 from recbole.utils import FeatureType
 
+from recbole_ext.data.files import table as text_table
 from recbole_ext.data.files.table import MISSING_NUMBER, TextTable, parse, quoting, read_text, refuse_repeated
 from recbole_ext.errors import InputError
 
@@ -48,6 +49,7 @@ def read_atomic(
     allow_empty: bool = False,
     remedy: str = "set encoding to that of the file",
     as_text: Collection[str] = (),
+    compact: bool = False,
 ) -> AtomicTable:
     """Read some columns of an atomic file.
 
@@ -64,6 +66,7 @@ def read_atomic(
         allow_empty: whether the file may consist of a header only.
         remedy: what to do about a file in another encoding, for the message.
         as_text: names of columns to read as tokens, whatever their type in the header.
+        compact: whether token columns of a large file are categorical, which takes less time and memory.
 
     Raises:
         InputError: the file is not a valid table of text, a column is missing, or a value is not a number. The message
@@ -87,18 +90,20 @@ def read_atomic(
     unread = tuple(name for name in header if name not in types)
     quotes = quoting(path, data, delimiter, len(header), strict=False)
 
-    def read(dtypes: dict[str, type]) -> AtomicTable:
+    def read(dtypes: dict[str, type | str]) -> AtomicTable:
         frame = parse(data, delimiter, quotes, list(header), dtypes)
         return AtomicTable(path, frame, unread, encoding, types=types, mentions_padding=PADDING.encode() in data)
 
+    text = "category" if compact and len(data) > text_table.PARSED_AT_ONCE else object
+    kinds = {FeatureType.FLOAT: np.float64, FeatureType.TOKEN: text}
     try:
-        table = read({name: np.float64 if name in floats else object for name in types})
+        table = read({name: kinds.get(kind, object) for name, kind in types.items()})
     except ValueError as error:  # a value is not a number: read as text to find it
-        text = read(dict.fromkeys(types, object))
+        as_read = read(dict.fromkeys(types, object))
         for name in floats:
-            column = text.frame[name]
+            column = as_read.frame[name]
             wrong = pd.to_numeric(column, errors="coerce").isna() & ~column.isin([np.nan, *MISSING_NUMBER])
-            text.refuse(wrong, name, f"it should be a number{_date_hint(column[wrong])}")
+            as_read.refuse(wrong, name, f"it should be a number{_date_hint(column[wrong])}")
         raise InputError(f"{path}: {error}.") from error
     if types and not len(table.frame) and not allow_empty:
         raise InputError(f"{path} has only a header; it should have at least one row.")

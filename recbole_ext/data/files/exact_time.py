@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import torch
 from recbole.data.dataset import SequentialDataset
+from recbole.data.interaction import Interaction
 from recbole.utils import FeatureSource, FeatureType
 from torch.nn.utils.rnn import pad_sequence
 
@@ -66,9 +67,12 @@ class ExactTimeDataset(SequentialDataset):
     def _load_data(self, token, dataset_path):
         super()._load_data(token, dataset_path)
         self._check_reserved()
-        warn_of_copies(self.inter_feat, self.time_field, self.field2type, self.config)
+        self._warn_of_copies()
         self.filter_log.begin(self.inter_feat[self.uid_field], self.inter_feat[self.iid_field])
         self._load_item_names(os.path.join(dataset_path, f"{token}.item"))
+
+    def _warn_of_copies(self) -> None:
+        warn_of_copies(self.inter_feat, self.time_field, self.field2type, self.config)
 
     def _load_item_names(self, path: str) -> None:
         column = self.config["item_names"]
@@ -85,7 +89,7 @@ class ExactTimeDataset(SequentialDataset):
             return None
         separators = self.config["field_separator"], self.config["seq_separator"]
         encoding = self.config["encoding"] or "utf-8"
-        table = read_atomic(filepath, *separators, encoding, load, unload, self.may_be_empty(filepath))
+        table = read_atomic(filepath, *separators, encoding, load, unload, self.may_be_empty(filepath), compact=True)
         refuse_padding(table)
         if not table.types:
             return None
@@ -95,7 +99,8 @@ class ExactTimeDataset(SequentialDataset):
             self._check_values(table)
         for name, kind in table.types.items():
             self._register_column(name, kind, source, table.frame)
-        return table.frame.reset_index(drop=True)
+        table.frame.index = pd.RangeIndex(len(table.frame))  # reset_index would copy the columns
+        return table.frame
 
     def _check_reserved(self) -> None:
         """Refuse a column whose name a history or label gets: in a batch, one would replace the other."""
@@ -177,6 +182,26 @@ class ExactTimeDataset(SequentialDataset):
             limit = (self.config["seq_len"] or {}).get(name)
             frame[name] = [row[:limit] for row in frame[name]]
             self.field2seqlen[name] = max(map(len, frame[name]), default=0)
+
+    def _remap(self, remap_list):
+        """RecBole's, which reads each token of a categorical column once instead of once for each row."""
+        tables, codes = [], []
+        for feat, field, kind in remap_list:
+            column = feat[field]
+            if isinstance(column.dtype, pd.CategoricalDtype):
+                first = pd.unique(column.cat.codes)  # in the order of their first rows, which decides about the ids
+                first = first[first >= 0]
+                code = np.zeros(len(column.cat.categories) + 1, dtype=np.int64)  # the last one is of no token
+                code[first] = np.arange(1, len(first) + 1)
+                codes.append(code[column.cat.codes])
+                feat = pd.DataFrame({field: column.cat.categories[first]})
+            else:
+                codes.append(None)
+            tables.append((feat, field, kind))
+        super()._remap(tables)
+        for (feat, field, _), (table, *_), code in zip(remap_list, tables, codes, strict=True):
+            if code is not None:
+                feat[field] = np.append(0, table[field])[code]
 
     def _fill_nan(self):
         for feat_name in self.feat_name_list:
@@ -274,9 +299,13 @@ class ExactTimeDataset(SequentialDataset):
             self.inter_feat[name] = column
 
     def _dataframe_to_interaction(self, data):
-        interaction = super()._dataframe_to_interaction(data)  # converts all numbers to float32
+        # RecBole copies ids, and converts all numbers to float32
+        kinds = {name: np.int64 for name in data if self.field2type[name] == FeatureType.TOKEN}
         if self.time_field in data:
-            interaction[self.time_field] = torch.tensor(data[self.time_field].to_numpy(dtype=np.float64))
+            kinds[self.time_field] = np.float64
+        others = super()._dataframe_to_interaction(data.drop(columns=list(kinds))).interaction
+        exact = {name: torch.from_numpy(data[name].to_numpy(dtype=kind)) for name, kind in kinds.items()}
+        interaction = Interaction({name: exact[name] if name in exact else others[name] for name in data})
         time_list = self.list_field(self.time_field)
         if time_list in data:
             interaction[time_list] = pad_sequence([torch.as_tensor(row) for row in data[time_list]], batch_first=True)
