@@ -24,6 +24,7 @@ FLOORS = [
     {"data": "files, event log, loaders", "registration": "register our models with RecBole"},
     {"config": "keys: defaults and checks"},
     {"model": "MEANTIME, LightSANs, BST, TiSASRec"},
+    {"distributed": "several processes, one training"},
     {"utils": "files, literals, validators"},
     {"errors": "InputError, SearchError"},
 ]

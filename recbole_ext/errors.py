@@ -28,6 +28,16 @@ class SearchError(RuntimeError):
     """No trial of a search has a result; the message gives the reason of each trial."""
 
 
+class ProcessLost(RuntimeError):
+    """Another process of a training with several has ended, or does not answer.
+
+    Attributes:
+        file: the checkpoint from which the training can be resumed, if there is one.
+    """
+
+    file: str | None = None
+
+
 def is_lack_of_memory(error: BaseException) -> bool:
     """Whether Python or torch could not allocate memory."""
     return isinstance(error, MemoryError) or any(words in str(error) for words in OUT_OF_MEMORY)

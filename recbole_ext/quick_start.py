@@ -6,7 +6,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
-from logging import FileHandler, getLogger
+from logging import CRITICAL, FileHandler, NullHandler, getLogger
 from typing import Any
 
 import pandas as pd
@@ -30,6 +30,7 @@ from recbole_ext.checkpoint.training_run import find_resume_state
 from recbole_ext.config import Config
 from recbole_ext.config.checks import check_run
 from recbole_ext.data import create_dataset, data_preparation
+from recbole_ext.distributed import processes, restarts
 from recbole_ext.errors import InputError
 from recbole_ext.evaluation.per_user import check_users, per_user_file, write_per_user
 from recbole_ext.model import contract
@@ -40,6 +41,7 @@ from recbole_ext.utils.literals import parse_arguments
 from recbole_ext.utils.paths import check_outputs, writable_dir
 
 
+@processes.joined()
 def run_recbole(
     model: str | type | None = None,
     dataset: str | None = None,
@@ -80,6 +82,8 @@ def run_recbole(
     per_user_path = per_user_file(per_user)
     if resume is None:
         config = Config(model, dataset, config_file_list, config_dict, argv)
+        if (begun := restarts.to_resume(config["checkpoint_dir"])) is not None:
+            resume, config = begun, _config_to_resume(begun, None, None, None, None, [], saved)
     else:
         config = _config_to_resume(resume, model, dataset, config_file_list, config_dict, argv, saved)
     with naming_checkpoint(resume):
@@ -96,7 +100,8 @@ def run_recbole(
     logger.info(config)
 
     with naming_checkpoint(resume):
-        data = create_dataset(config)
+        with processes.first_goes_ahead():  # it may download the data, or write a prepared copy of them
+            data = create_dataset(config)
         logger.info(data)
         train_data, valid_data, test_data = data_preparation(config, data)
         init_seed(config["seed"], config["reproducibility"])
@@ -107,6 +112,8 @@ def run_recbole(
     trainer = get_trainer(config)(config, network)
     if resume is not None:
         trainer.resume_checkpoint(resume)
+    if processes.size() > 1:
+        logger.info(f"This run has {processes.size()} processes; train_batch_size is that of all together.")
     logger.info(_training_length(config, bool(valid_data), getattr(trainer, "start_epoch", 0)))
     score, valid_result = trainer.fit(train_data, valid_data, saved=saved, show_progress=config["show_progress"])
     valid_sample = trainer.describe_sample(valid_result)
@@ -124,8 +131,10 @@ def run_recbole(
         logger.info(set_color("best valid ", "yellow") + f"of {trainer.user_sample}: {valid_sample['result']}")
     logger.info(set_color("best valid ", "yellow") + f": {valid_result}")
     logger.info(set_color("test result", "yellow") + f": {test_result}")
+    restarts.forget(config["checkpoint_dir"])
     if users is not None and per_user_path is not None:
-        write_per_user(users, per_user_path)
+        if processes.is_first():
+            write_per_user(users, per_user_path)
     elif per_user_path is not None:
         logger.warning(f"per_user: there is no test result, so {per_user_path} is not written.")
     result = {
@@ -262,6 +271,11 @@ def _trainer_of(path: str, model: type | None, config_dict: dict[str, Any] | Non
 def _start_log(config) -> None:
     """Start RecBole's log in a new file, unless the running program has set up logging itself."""
     root = getLogger()
+    if not processes.is_first():
+        config["show_progress"] = config["log_wandb"] = False
+        root.addHandler(NullHandler())
+        root.setLevel(CRITICAL)
+        return
     for handler in [handler for handler in root.handlers if getattr(handler, "of_recbole_ext", False)]:
         root.removeHandler(handler)  # from the previous run; RecBole sets up logging only without handlers
         handler.close()

@@ -1,5 +1,6 @@
 """The command line: chooses the command, and turns its errors into messages and exit statuses."""
 
+import contextlib
 import importlib
 import os
 import shlex
@@ -8,7 +9,10 @@ import traceback
 import warnings
 from collections.abc import Sequence
 
-from recbole_ext.errors import InputError, SearchError, is_lack_of_memory
+from recbole_ext.cli.run import number_of_processes
+from recbole_ext.distributed.environment import LOST, are_announced, end_with_parent, was_launched
+from recbole_ext.distributed.launcher import launch
+from recbole_ext.errors import InputError, ProcessLost, SearchError, is_lack_of_memory
 from recbole_ext.utils.atomic_write import WriteError
 from recbole_ext.utils.signals import SigtermReceived, graceful_signals, pending_signal
 from recbole_ext.utils.versions import __version__
@@ -20,13 +24,15 @@ COMMANDS = ("run", "tune", "recommend", "explain", "export", "compare")  # each 
 def program() -> int:
     """Run the command line as a program; returns its exit status.
 
-    A search runs in a child process, which this one watches: see `recbole_ext.tuning.supervisor`.
+    A search runs in a child process, and a training with `--nproc` in several, which this one watches: see
+    `recbole_ext.tuning.supervisor` and `recbole_ext.distributed.launcher`.
     """
     if sys.argv[1:2] == ["tune"] and os.name == "posix":
         from recbole_ext.tuning.supervisor import supervised
 
         return supervised(main, sys.argv[1:])
-    return main()
+    count, rest = number_of_processes(sys.argv[1:])
+    return launch(count, rest) if count > 1 and os.name == "posix" and not are_announced() else main()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -35,25 +41,58 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         # RecBole's deprecation warnings do not concern users
         warnings.filterwarnings("ignore", category=FutureWarning)
-        with graceful_signals():
+        end_with_parent()
+        with graceful_signals(), _processes_joined():
             _command(argv)
             sys.stdout.flush()
             return 0
     except InputError as error:
-        print(f"recbole-ext: {error}", file=sys.stderr)
+        _say(str(error))
         return 2
     except (SigtermReceived, KeyboardInterrupt) as error:
-        return _stopped(type(error), f"; resume it with --resume={shlex.quote(str(error))}" if str(error) else "")
+        return _stopped(type(error), f"; {_hint(str(error))}" if str(error) else "")
+    except ProcessLost as error:
+        if was_launched():  # `launch` says which one
+            return LOST
+        _say(f"failed while running: {error}{f'; {_hint(error.file)}' if error.file else ''}")
+        return 1
     except Exception as error:
         if (signal := pending_signal()) is not None:  # torch's writer of files turned it into another error
             return _stopped(signal)
         # a traceback does not help with a full disk, a diverged model or too little memory
         if not isinstance(error, (OSError, FloatingPointError, SearchError)) and not is_lack_of_memory(error):
-            traceback.print_exc()
+            _print_error(traceback.format_exc().rstrip())
         if not _output_works() and isinstance(error, OSError) and error.filename is None:
             error = WriteError(error.errno, error.strerror, "standard output")
-        print(f"recbole-ext: failed while running: {error}", file=sys.stderr)
+        _say(f"failed while running: {error}")
         return 1
+
+
+def _say(sentence: str) -> None:
+    _print_error(f"recbole-ext: {sentence}")
+
+
+def _print_error(text: str) -> None:
+    """Print to standard error, unless another process of this run has already said why it fails."""
+    if are_announced():
+        from recbole_ext.distributed.processes import says_failure
+
+        if not says_failure():
+            return
+    print(text, file=sys.stderr)
+
+
+def _processes_joined() -> contextlib.AbstractContextManager[None]:
+    """`processes.joined`; without several processes, torch is not imported."""
+    if not are_announced():
+        return contextlib.nullcontext()
+    from recbole_ext.distributed.processes import joined
+
+    return joined()
+
+
+def _hint(checkpoint: str) -> str:
+    return f"resume it with --resume={shlex.quote(checkpoint)}"
 
 
 def _command(argv: list[str]) -> None:
@@ -66,6 +105,8 @@ def _command(argv: list[str]) -> None:
         near = nearest(str(name), COMMANDS)
         hint = f"did you mean {near}?" if near else f"commands: {', '.join(COMMANDS)}."
         raise InputError(f"there is no command '{name}'; {hint}")
+    if name != "run" and are_announced():
+        raise InputError(f"{name} runs in one process, but this one is one of several; start it without torchrun.")
     command = importlib.import_module(f"recbole_ext.cli.{name}")
     if "--help" in arguments or "-h" in arguments:
         print(command.parser.format_help(), end="")
@@ -85,7 +126,7 @@ def _output_works() -> bool:
 
 def _stopped(signal: type[BaseException], hint: str = "") -> int:
     word, status = ("terminated", 143) if issubclass(signal, SigtermReceived) else ("interrupted", 130)
-    print(f"recbole-ext: {word}{hint}", file=sys.stderr)
+    _say(f"{word}{hint}")
     return status
 
 

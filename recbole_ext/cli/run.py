@@ -12,7 +12,7 @@ from recbole_ext.errors import InputError
 from recbole_ext.utils.atomic_write import write_whole
 from recbole_ext.utils.literals import parse_literal, read_yaml, to_builtin
 from recbole_ext.utils.paths import check_outputs, writable_file
-from recbole_ext.utils.validators import Str
+from recbole_ext.utils.validators import Int, Str
 
 parser = OptionParser(
     "run",
@@ -63,12 +63,35 @@ parser.add_option(
     "resume training from this checkpoint, with its stored keys; --epochs=N trains longer. Neither --model nor "
     "--dataset is needed",
 )  # fmt: skip
+parser.add_option(
+    "nproc", "N", Int("[1, 1024]"),
+    "train in N processes on this machine, on a GPU each or on the CPUs (default: 1)",
+)  # fmt: skip
+
+
+def number_of_processes(argv: Sequence[str]) -> tuple[int, list[str]]:
+    """The number that `--nproc` of this command asks for, and the arguments without it; 1 for other commands."""
+    rest = list(argv)
+    options = rest[1:] if rest[:1] == ["run"] else rest
+    if not options or options[0][:1] != "-" or {"--help", "-h", "--version"} & set(options):
+        return 1, rest
+    try:
+        count = parser.parse_with_keys(options)[0].nproc or 1
+    except InputError:  # the command itself will say so
+        return 1, rest
+    for place, word in enumerate(rest):
+        if word == "--nproc" or word.startswith("--nproc="):
+            del rest[place : place + (2 if word == "--nproc" else 1)]
+            break
+    return count, rest
 
 
 def main(argv: Sequence[str]) -> None:
     from recbole_ext.evaluation.per_user import per_user_file
 
     options, keys = parser.parse_with_keys(argv)
+    if (options.nproc or 1) > 1:
+        keys = [*keys, f"--nproc={options.nproc}"]  # which is refused: `launch` has not started this process
     files = config_files(options.config_files)
     check_outputs(
         {"--json": options.json, "--per_user": options.per_user}, {"--resume": options.resume, **as_inputs(files)}
@@ -153,6 +176,10 @@ def json_file(path: str | None) -> str | None:
 
 def publish(result: dict[str, Any], summary: str, json_path: str | None) -> None:
     """Print a summary of the result and write the JSON file, if there is to be one; `-` prints the JSON instead."""
+    from recbole_ext.distributed.processes import is_first
+
+    if not is_first():
+        return
     if json_path == "-":
         print(as_json(result))
         return

@@ -32,8 +32,13 @@ from recbole_ext.utils.validators import Number, validate
 
 def check_environment(settings: dict[str, Any], model_class: Any) -> None:
     """Refuse several processes, packages that are not installed, and an optimizer that does not fit the model."""
-    if settings.get("nproc", 1) not in (None, 1) or settings.get("world_size", -1) not in (None, -1, 1):
-        raise InputError("nproc and world_size ask for several processes; recbole_ext trains in one.")
+    if settings.get("nproc", 1) not in (None, 1):
+        raise InputError(
+            f"nproc is {settings['nproc']}, but this program runs in one process; give --nproc to the command "
+            f"recbole-ext run, or start the program with torchrun and without nproc."
+        )
+    if settings.get("world_size", -1) not in (None, -1, 1):
+        raise InputError(f"world_size is {settings['world_size']}; torchrun sets it, so leave it out.")
     if settings["learner"] == "sparse_adam" and model_class.__module__.split(".")[0] in ("recbole", "recbole_ext"):
         raise InputError(f"learner is sparse_adam, but {model_class.__name__} has no sparse gradients; choose adam.")
     if settings.get("log_wandb") and importlib.util.find_spec("wandb") is None:

@@ -7,6 +7,7 @@ from logging import getLogger
 from typing import Any
 
 import numpy as np
+import torch
 from recbole.config import Config as RecBoleConfig
 from recbole.utils import InputType
 
@@ -14,6 +15,7 @@ from recbole_ext.config import checks, columns, metrics, negative_sampling
 from recbole_ext.config.known_keys import DERIVED, OF_TRANSFORMS, known_keys, unknown_key_sentence, without_effect
 from recbole_ext.config.paths import check_dataset_name, dataset_dir, preset_or_file, properties_dir
 from recbole_ext.config.schema import VALIDATORS, string, validator_of
+from recbole_ext.distributed import processes
 from recbole_ext.errors import InputError, recbole_errors_as_input_error
 from recbole_ext.model import contract
 from recbole_ext.model.registry import find_model, is_known, is_ours, name_of
@@ -268,9 +270,12 @@ class Config(RecBoleConfig):
         settings = self.final_config_dict
         environment = os.environ.get("CUDA_VISIBLE_DEVICES")
         gpus = settings["gpu_id"] if "gpu_id" in self.user_keys or environment is None else environment
+        if environment is None and "gpu_id" not in self.user_keys and processes.size() > 1:
+            gpus = list(map(str, range(torch.cuda.device_count())))
         gpus = "" if gpus is None or not settings["use_gpu"] else gpus
         settings["gpu_id"] = ",".join(gpus) if isinstance(gpus, list) else gpus
         super()._init_device()
+        settings["device"] = processes.device_of(settings["device"])
         if not settings["use_gpu"]:  # RecBole hid the GPUs from the whole process; undo that
             os.environ.pop("CUDA_VISIBLE_DEVICES")
             if environment is not None:

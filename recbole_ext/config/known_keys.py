@@ -78,7 +78,7 @@ SYNONYMS = {
 }  # fmt: skip
 NOTES = {"relative_kernels": " (one head for each kernel)"}
 REASONS = {
-    **dict.fromkeys(("local_rank", "ip", "port", "offset"), "a run has one process"),
+    **dict.fromkeys(("local_rank", "ip", "port", "offset"), "torchrun and --nproc set it"),
     **dict.fromkeys((*OF_HISTORIES, "exclude_history"), "only sequential models on the event log read it"),
     "tie_break": "its data set class in RecBole sorts the events",
     "preload_weight": "it reads no pretrained vectors (MEANTIME, LightSANs, BST and TiSASRec read item vectors)",

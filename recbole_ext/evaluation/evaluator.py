@@ -1,5 +1,6 @@
 """From collected scores to metrics: RecBole's, GAUC of labels, and registered metrics."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -69,6 +70,7 @@ class LabelCollector(Collector):
     Attributes:
         keeps_rows (bool): whether the user and the number of positives of each row are collected.
         row_of_candidate: the row of each candidate in the next batch, [C]; None if each entry of the batch is a row.
+        merge: changes the collected data before any metric is computed, where several processes evaluate; or None.
     """
 
     def __init__(self, config):
@@ -76,6 +78,7 @@ class LabelCollector(Collector):
         self.needs_users = measures_gauc_of_labels(config)
         self.keeps_rows = False
         self.row_of_candidate: torch.Tensor | None = None
+        self.merge: Callable[[Any], None] | None = None
         if self.needs_users:
             for need, value in (("rec.meanrank", False), ("rec.score", True), ("data.label", True)):
                 setattr(self.register, need, value)
@@ -132,4 +135,6 @@ class LabelCollector(Collector):
                 struct.set(key, value)
         for key in ("data.user", "data.positives"):  # they belong to one evaluation; RecBole resets only its data
             data.pop(key, None)
+        if self.merge is not None:
+            self.merge(collected)
         return collected

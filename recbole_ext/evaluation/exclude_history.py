@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from recbole_ext.data.examples import Examples
+from recbole_ext.distributed import processes
 from recbole_ext.errors import InputError
 
 
@@ -76,8 +77,12 @@ class SeenItemFilter:
                 f"{remedy}."
             )
         self.next_row += len(batch)
-        if self.next_row == self.row_count and self.repeated_targets:
-            getLogger().info(
-                f"exclude_history: {self.repeated_targets:,} of {self.row_count:,} targets are in their own history."
-            )
         return rows, items
+
+    def log_repeated_targets(self) -> None:
+        """Log how many targets are in their own history, after all batches."""
+        (repeated,) = processes.total(self.repeated_targets)
+        if repeated:
+            getLogger().info(
+                f"exclude_history: {int(repeated):,} of {self.row_count:,} targets are in their own history."
+            )

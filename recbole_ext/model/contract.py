@@ -92,7 +92,7 @@ class ItemScorer(Protocol):
 
 
 class Model(ItemScorer, Protocol):
-    """Optional members of a model. Those above `context_features` are attributes of the class."""
+    """Optional members of a model. Those above `takes_whole_batches` are attributes of the class."""
 
     example_kind: Literal["prefix", "window"]
     """`prefix` (default): every event is a training example, with the events before it. `window`: examples are windows
@@ -118,6 +118,10 @@ class Model(ItemScorer, Protocol):
     def check_config(config: Any) -> Any:
         """Raise `InputError` if the keys contradict each other. Called before any data is read. The result may have an
         attribute `without_effect`: names of keys that the other keys make useless."""
+
+    takes_whole_batches: bool
+    """Whether `calculate_loss` draws for all rows of a batch and takes its own ones afterwards (`own_rows` in
+    `distributed/share.py`), so that several processes draw the same as one; default False: it gets its own rows."""
 
     context_features: Sequence[str]
     """Columns of the .inter file that a request takes from the user's last event; default none."""

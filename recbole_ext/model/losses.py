@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from recbole_ext.distributed.share import common_draws
 from recbole_ext.errors import InputError
 from recbole_ext.model.cross_entropy import cross_entropy_over_items
 from recbole_ext.utils.validators import Bool, Int, Number, OneOf
@@ -170,7 +171,8 @@ class ItemLoss(nn.Module):
         shared: tuple[Tensor, ...] = ()
         if negatives is None:
             assert self.sampler is not None
-            shared = self.sampler(target)  # [K]
+            with common_draws():
+                shared = self.sampler(target)  # [K]
         own = negatives or ()
         size = (shared or own)[0].shape[-1]
 

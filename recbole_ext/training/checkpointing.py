@@ -20,6 +20,8 @@ from recbole_ext.checkpoint.training_run import LearningCurves, ResumeState, fin
 from recbole_ext.data.description import describe
 from recbole_ext.data.files.exact_time import ExactTimeDataset
 from recbole_ext.data.user_sample import UserSample
+from recbole_ext.distributed import processes
+from recbole_ext.distributed.restarts import keep_name
 from recbole_ext.errors import InputError
 from recbole_ext.model import contract
 from recbole_ext.model.losses import KEYS_OF_LOSS
@@ -130,8 +132,9 @@ class ResumableCheckpoints:
             latest = latest_file(self._reserved_file())
             if self.last_trained_epoch != self.last_saved_epoch:
                 self._write(latest, self.last_trained_epoch, self.best_valid_result)
-            elif os.path.exists(latest):
+            elif os.path.exists(latest) and processes.is_first():
                 os.unlink(latest)
+        stopping.adopt(*processes.largest(stopping.requested()))
         stopping.stop_if_requested(self.saved_model_file if stored else None)
 
     # ---------------------------------------------------------------- resuming
@@ -182,7 +185,8 @@ class ResumableCheckpoints:
         compare_data(latest.checkpoint, self._train_data._dataset, self.config["data_path"], latest.path)
         random_state.restore(latest.checkpoint["random"])
         self._train_data.generator.set_state(latest.checkpoint["sampler"].cpu())
-        for path in (self.saved_model_file, latest_file(self.saved_model_file)):
+        keep_name(self.saved_model_file)
+        for path in (self.saved_model_file, latest_file(self.saved_model_file)) if processes.is_first() else ():
             remove_unfinished(path)  # which a killed process has left
         if self.cur_step > self.stopping_step:
             getLogger().info(f"Training had ended after {self.stopping_step} evaluations without a better one.")
@@ -199,7 +203,7 @@ class ResumableCheckpoints:
         try:
             self._write(path, epoch, self.last_result)
         except BaseException:
-            if os.path.exists(path) and os.path.getsize(path) == 0:  # the reservation
+            if processes.is_first() and os.path.exists(path) and os.path.getsize(path) == 0:  # the reservation
                 os.unlink(path)
             raise
         if path == self.saved_model_file:
@@ -210,18 +214,25 @@ class ResumableCheckpoints:
     def _reserved_file(self) -> str:
         """The path of the checkpoint, reserved for this run: RecBole's file names differ by the second only."""
         stem, number = self.saved_model_file.removesuffix(".pth"), 1
-        while not self._owns_file:
+        if self._owns_file:
+            return self.saved_model_file
+        while processes.is_first() and not self._owns_file:
             try:
                 open(self.saved_model_file, "x").close()
                 self._owns_file = True
             except FileExistsError:
                 number += 1
                 self.saved_model_file = f"{stem}-{number}.pth"
+        self.saved_model_file, self._owns_file = processes.text_of_first(self.saved_model_file), True
+        keep_name(self.saved_model_file)
         return self.saved_model_file
 
     def _write(self, path: str, epoch: int, best_result: dict[str, float] | None, **changes: Any) -> None:
         """Write a checkpoint of an epoch, with `changes` of its content; all checkpoints are written here."""
-        checkpoint_file.save({**self._checkpoint(epoch, best_result), **changes}, path)
+        checkpoint = {**self._checkpoint(epoch, best_result), **changes}  # completes the average in all processes
+        if processes.is_first():
+            checkpoint_file.save(checkpoint, path)
+        processes.wait()
 
     def _checkpoint(self, epoch: int, best_result: dict[str, float] | None) -> dict[str, Any]:
         """The content of a checkpoint, which `checkpoint/schema.py` describes."""

@@ -11,6 +11,7 @@ from typing import Any
 import recbole.utils.utils
 from recbole.utils import init_logger
 
+from recbole_ext.distributed import processes
 from recbole_ext.utils.atomic_write import named_errors
 from recbole_ext.utils.paths import writable_dir
 
@@ -37,7 +38,9 @@ def tensorboard_in_log_dir(config: Any) -> Iterator[None]:
     """Trainers created in this context write TensorBoard's files to `log_dir`."""
     module: Any = recbole.utils.utils
     original = module.SummaryWriter
-    module.SummaryWriter = lambda path: original(os.path.join(_folder(config), path))
+    module.SummaryWriter = (
+        (lambda path: original(os.path.join(_folder(config), path))) if processes.is_first() else NoTensorBoard
+    )
     try:
         yield
     finally:
@@ -61,6 +64,16 @@ def raise_errors(handler: logging.FileHandler) -> None:
             raise error
 
     handler.handleError = handle  # type: ignore[method-assign]
+
+
+class NoTensorBoard:
+    """A writer that writes nothing, in place of a `SummaryWriter`, of the processes that do not log."""
+
+    def __init__(self, log_dir: str):
+        self.log_dir = log_dir
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *arguments, **keywords: None
 
 
 TENSORBOARD = "the log for TensorBoard"

@@ -12,6 +12,7 @@ from recbole.trainer import Trainer
 from torch import Tensor
 
 from recbole_ext.checkpoint.training_run import ResumeState, latest_file
+from recbole_ext.distributed import processes
 from recbole_ext.errors import InputError
 from recbole_ext.training.weight_average import WeightAverage
 from recbole_ext.utils import signals as stopping
@@ -60,7 +61,9 @@ class StepCheckpoints:
             nonlocal written
             if not writes or progress.batches == first:  # there is nothing new to store
                 return
-            if stopping.is_requested() or monotonic() - written >= seconds:
+            signal, is_due = processes.largest(stopping.requested(), monotonic() - written >= seconds)
+            stopping.adopt(signal)
+            if signal or is_due:
                 self._write_step(epoch_idx, progress, len(train_data))
                 written = monotonic()
             stopping.stop_if_requested(self.saved_model_file)

@@ -18,6 +18,9 @@ from recbole_ext.checkpoint import file as checkpoint_file
 from recbole_ext.checkpoint.restore import load_weights
 from recbole_ext.config.checks import check_evaluation
 from recbole_ext.config.negative_sampling import check_label_column, check_training
+from recbole_ext.distributed import processes
+from recbole_ext.distributed.evaluation import SharedEvaluation
+from recbole_ext.distributed.training import SharedTraining
 from recbole_ext.errors import InputError
 from recbole_ext.evaluation.evaluator import LabelCollector, LabelEvaluator
 from recbole_ext.evaluation.exclude_history import SeenItemFilter
@@ -39,14 +42,16 @@ def get_trainer(config) -> type:
     plain values, the model's name, the tokens of users and items, the origin of time, versions, and the states of all
     random generators. Gradients are clipped after AMP has unscaled them.
     """
-    return _with_mixins(recbole.utils.get_trainer(config["MODEL_TYPE"], config["model"]))
+    base = recbole.utils.get_trainer(config["MODEL_TYPE"], config["model"])
+    return _with_mixins(base, processes.size() > 1)
 
 
 @cache
-def _with_mixins(base: type) -> type:
+def _with_mixins(base: type, shared: bool) -> type:
     """A subclass of RecBole's trainer class, the same one at each call."""
     mixins = CheckedTrainer, SampledValidation, ResumableCheckpoints, StepCheckpoints
-    return type(base.__name__, (*mixins, base), {"__doc__": base.__doc__})
+    of_several = (SharedTraining, SharedEvaluation) if shared else ()
+    return type(base.__name__, (*of_several, *mixins, base), {"__doc__": base.__doc__})
 
 
 class CheckedTrainer:
@@ -158,6 +163,8 @@ class CheckedTrainer:
         ranks_items = contract.has_item_table(self.model) and self.eval_collector.needs_best_items_only()
         self._item_ranker = ItemRanker(self.model.eval(), max(self.config["topk"])) if ranks_items else None
         result = super().evaluate(eval_data, load_best_model=False, show_progress=show_progress)
+        if self._seen_items is not None:
+            self._seen_items.log_repeated_targets()
         return type(result)((name, float(value)) for name, value in result.items())
 
     def evaluate_per_user(self, eval_data, load_best_model=True, model_file=None, show_progress=False):

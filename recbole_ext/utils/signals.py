@@ -84,9 +84,15 @@ def steps() -> Iterator[None]:
         _Requests.unit = "epoch"
 
 
-def is_requested() -> bool:
-    """Whether `stop_if_requested` would raise."""
-    return _Requests.asked is not None
+def requested() -> int:
+    """The number of the signal for which `stop_if_requested` would raise; 0 for none."""
+    return next((int(getattr(signal, name)) for name, kind in REQUESTS.items() if kind is _Requests.asked), 0)
+
+
+def adopt(number: float) -> None:
+    """Act as if this process had received a signal that another one of its run has received; 0 for none."""
+    if number:
+        _Requests.asked = REQUESTS[signal.Signals(int(number)).name]
 
 
 def stop_if_requested(file: str | None = None) -> None:

@@ -344,12 +344,6 @@ def test_a_plain_configuration_makes_the_same_configuration_again(make_config):
         assert {**again.to_dict(), "allow_unknown": 0} == {**config.to_dict(), "allow_unknown": 0}
 
 
-def test_several_processes_are_refused():
-    for keys in ({"nproc": 2}, {"world_size": 2}):
-        assert "trains in one" in refuse(**keys)
-    make(nproc=1, world_size=-1)
-
-
 def test_an_optimiser_of_sparse_gradients_needs_some():
     assert "learner is sparse_adam, but MEANTIME has no sparse gradients; choose adam" in refuse(learner="sparse_adam")
 

@@ -50,7 +50,7 @@ def refuse(*names, **keys) -> str:
         ("lerning_rate", "learning_rate"), ("learning-rate", "learning_rate"), ("LEARNING_RATE", "learning_rate"),
         ("top_k", "topk"), ("mask_ration", "mask_ratio"), ("max_item_list_length", "MAX_ITEM_LIST_LENGTH"),
         ("eval_setting", "eval_args"), ("training_neg_sample_num", "train_neg_sample_args"), ("lr", "learning_rate"),
-        ("config_file_list", "config_files"), ("device", "use_gpu"), ("local_rank", "one process"),
+        ("config_file_list", "config_files"), ("device", "use_gpu"), ("local_rank", "torchrun"),
     ],
 )  # fmt: skip
 def test_a_key_that_nothing_reads_is_refused_with_the_one_that_was_meant(wrong, right):

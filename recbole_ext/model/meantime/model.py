@@ -26,6 +26,7 @@ from recbole.model.abstract_recommender import SequentialRecommender
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from recbole_ext.distributed.share import common_draws, count_terms, own_rows
 from recbole_ext.model.batching import (
     length_buckets,
     map_length_buckets,
@@ -80,6 +81,7 @@ class MEANTIME(SequentialRecommender):
         self.reads_request_time = options.query_time == "target"
         self.query_time_mode, self.mask_ratio = options.query_time, options.mask_ratio
         self.causal = options.objective == "next"
+        self.takes_whole_batches = not self.causal  # masks are drawn for all of their rows
         self.pad_class, self.tau = bool(config["pad_class"]), options.tau
         self.mask_id = self.n_items
         self.is_sasrec = options.architecture == "sasrec"
@@ -200,8 +202,9 @@ class MEANTIME(SequentialRecommender):
         items, time, length = self.training_window(interaction)
         if self.causal:
             return self.next_loss(items, time, length)
-        tokens, chosen = mask_items(items, length, self.mask_ratio, self.mask_id)
-        return self.cloze_loss(tokens, time, length, items, chosen)
+        with common_draws():
+            tokens, chosen = mask_items(items, length, self.mask_ratio, self.mask_id)
+        return self.cloze_loss(*own_rows(tokens, time, length, items, chosen))
 
     def next_loss(self, items: Tensor, time: Tensor, length: Tensor) -> Tensor:
         """The mean loss of predicting each event of windows but the first from those before it.
@@ -240,6 +243,7 @@ class MEANTIME(SequentialRecommender):
     def _loss(self, states: Tensor, target: Tensor) -> Tensor:
         """The mean loss of states [M, H] whose items should be `target` [M]."""
         vectors = self.represent(states)
+        count_terms(len(target))
         if self.pad_class:
             return cross_entropy_over_items(vectors, *self.item_table(), target)
         # the whole table: the gradient of a slice is never sparse

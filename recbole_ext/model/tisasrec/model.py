@@ -27,11 +27,14 @@ B batch, R query positions, T positions of a batch (longest history), N position
 predict, H hidden size, K negatives, k largest interval, V items.
 """
 
+from collections.abc import Sequence
+
 import torch
 from recbole.model.abstract_recommender import SequentialRecommender
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from recbole_ext.distributed.share import common_draws, count_terms, own_rows
 from recbole_ext.model.batching import (
     map_length_buckets,
     map_used_positions,
@@ -73,6 +76,7 @@ class TiSASRec(SequentialRecommender):
         self.time_span, self.reg_weight = config["time_span"], float(config["reg_weight"])
         draws_unseen = config["loss_type"] != "CE" and config["negative_distribution"] == UNSEEN
         self.num_unseen: int = config["num_negatives"] if draws_unseen else 0  # negatives of each target
+        self.takes_whole_batches = draws_unseen  # for all of whose rows they are drawn
 
         sparse = bool(config["sparse_updates"])
         self.item_embedding = nn.Embedding(self.n_items, hidden, padding_idx=0, sparse=sparse)
@@ -137,17 +141,20 @@ class TiSASRec(SequentialRecommender):
         items, time, length = self._history(interaction)
         last = (length - 1).unsqueeze(1)
         answers = F.pad(items[:, 1:], (0, 1)).scatter(1, last, interaction[self.ITEM_ID].unsqueeze(1))
-        columns: tuple[Tensor, ...] = (answers,)
+        columns: Sequence[Tensor] = (answers,)
         if self.num_unseen:
             window = torch.cat([items[:, :1], answers], dim=1)
-            negatives = unseen_negatives(window, self.num_unseen, self.n_items)
-            columns += tuple(column[:, 1:] for column in negatives)
+            with common_draws():
+                negatives = unseen_negatives(window, self.num_unseen, self.n_items)
+            columns = (answers, *(column[:, 1:] for column in negatives))
+            items, time, length, *columns = own_rows(items, time, length, *columns)
         states, targets, *drawn = map_used_positions(
             length,
             lambda rows, width: self.encode(items[rows, :width], time[rows, :width], length[rows]),
             *columns,
             table_width=self.time_span + 1,
         )
+        count_terms(len(targets))
         loss = self.loss(states, self.item_embedding.weight, None, targets, tuple(drawn) or None)
         return loss + self.reg_weight * self._squared_norm() if self.reg_weight else loss
 

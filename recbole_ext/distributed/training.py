@@ -1,0 +1,185 @@
+"""Training by several processes: each computes its share of every batch, and all take the same steps."""
+
+import hashlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from recbole.trainer import Trainer
+from recbole.utils import ModelType
+from torch import Tensor, nn
+
+from recbole_ext.distributed import processes
+from recbole_ext.distributed.gradients import sum_gradients
+from recbole_ext.distributed.share import Share, same_draws_in_all
+from recbole_ext.errors import InputError, ProcessLost
+
+Loss = Tensor | tuple[Tensor, ...]
+
+
+class SharedTraining:
+    """A mixin, before all others, for the trainer of one of several processes.
+
+    In each step, all processes have the same batch and the same weights. Each computes the gradient of its share of the
+    batch. The sum over the processes is the gradient of the mean loss of the whole batch, however many there are.
+    """
+
+    config: Any
+    model: Any
+    start_epoch: int
+    saved_model_file: str
+    resume_state: Any
+    _owns_file: bool
+
+    def fit(self, train_data, *args, **kwargs):
+        """RecBole's training; see `ResumableCheckpoints.fit`.
+
+        Raises:
+            InputError: the model cannot be trained by several processes.
+            ProcessLost: another process has ended; its `file` is the checkpoint of this run, if there is one.
+        """
+        check_model(self)
+        try:
+            processes.wait()
+            for tensor in (*self.model.parameters(), *self.model.buffers()):
+                processes.of_first(tensor.data)
+            return super().fit(train_data, *args, **kwargs)
+        except ProcessLost as error:
+            error.file = self.saved_model_file if self._owns_file else None
+            raise
+
+    def _train_epoch(self, train_data, epoch_idx, loss_func=None, show_progress=False):
+        same_draws_in_all()  # also after the evaluation of different users
+        resumed = self.resume_state is not None and epoch_idx == self.start_epoch
+        done = self.resume_state.checkpoint.get("partial", {}).get("batches", 0) if resumed else 0
+        all_rows = train_data.batch_sampler
+        own_rows = None if self._draws_for_batches(train_data) else OwnRows(all_rows)
+        loss_func = SharedLoss(
+            self.model, loss_func or self.model.calculate_loss, getattr(train_data, "times", 1), own_rows,
+            self.config["seed"], epoch_idx, done,
+        )  # fmt: skip
+        train_data.__dict__["batch_sampler"] = own_rows or all_rows  # torch does not let it be assigned
+        try:
+            return super()._train_epoch(train_data, epoch_idx, loss_func, show_progress)
+        finally:
+            train_data.__dict__["batch_sampler"] = all_rows
+
+    def _draws_for_batches(self, loader: Any) -> bool:
+        """Whether numbers are drawn for whole batches, which every process therefore needs."""
+        negatives = getattr(loader, "neg_sample_args", {}).get("distribution", "none")
+        return negatives != "none" or self.config["transform"] is not None or _takes_whole_batches(self.model)
+
+
+class OwnRows:
+    """The rows of each batch of a loader that this process computes, so that it does not prepare the others.
+
+    Args:
+        all_rows: the loader's sampler, which yields the rows of each batch.
+
+    Attributes:
+        examples: the number of rows in each whole batch, in their order.
+    """
+
+    def __init__(self, all_rows: Any):
+        self.all_rows, self.examples = all_rows, list[int]()
+
+    def __len__(self) -> int:
+        return len(self.all_rows)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        self.examples.clear()
+        for rows in self.all_rows:
+            self.examples.append(len(rows))
+            share = Share(len(rows), processes.rank(), processes.size())
+            yield rows[share.begin : share.end]
+
+
+def _takes_whole_batches(model: Any) -> bool:
+    return getattr(model, "takes_whole_batches", False)  # see `model/contract.py`
+
+
+class SharedLoss:
+    """A loss function whose value is the mean loss of a whole batch, of which this process computes its share.
+
+    When its gradients have been computed, they are summed over all processes.
+
+    Args:
+        model: whose parameters get the gradients.
+        loss_func: the mean loss of a batch of RecBole, or a tuple of losses.
+        times: rows of each example in a batch: itself, and its negatives.
+        own_rows: the rows in the batches that the loss function gets, if they are not all.
+        seed, epoch: from which, with the number of the batch, the random numbers of this process follow.
+        batches: how many of the epoch are done.
+    """
+
+    def __init__(
+        self, model: nn.Module, loss_func: Callable[[Any], Loss], times: int, own_rows: OwnRows | None,
+        seed: int, epoch: int, batches: int = 0,
+    ):  # fmt: skip
+        self.model, self.loss_func, self.times, self.own_rows = model, loss_func, times, own_rows
+        self.seed, self.epoch, self.batches = seed, epoch, batches
+
+    def __call__(self, batch: Any) -> Loss:
+        number, count = processes.rank(), processes.size()
+        text = f"{self.seed} {self.epoch} {self.batches} {number}"
+        seed = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
+        examples = len(batch) // self.times if self.own_rows is None else self.own_rows.examples[self.batches]
+        self.batches += 1
+        share = Share(examples, number, count, seed)
+        if self.own_rows is None and not _takes_whole_batches(self.model):
+            batch = share.cut(batch)
+        with share.computed():
+            losses = self.loss_func(batch)
+        parts = losses if isinstance(losses, tuple) else (losses,)
+        terms = 0 if share.is_empty else share.terms
+        sums = [terms * float(part.detach()) if terms else 0.0 for part in parts]
+        all_terms, *sums = processes.total(terms, *sums)
+        weighted = tuple(
+            _Weighted.apply(part, terms / all_terms, total / all_terms, self._sum_gradients if place == 0 else None)
+            for place, (part, total) in enumerate(zip(parts, sums, strict=True))
+        )
+        return weighted if isinstance(losses, tuple) else weighted[0]
+
+    def _sum_gradients(self) -> None:
+        sum_gradients(self.model.parameters())
+
+
+class _Weighted(torch.autograd.Function):
+    """The loss of a whole batch as value, and the gradient of a share of it times the weight of the share."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, loss: Tensor, weight: float, value: float, after_backward: Callable[[], None] | None
+    ) -> Tensor:
+        ctx.weight, ctx.after_backward = weight, after_backward
+        return torch.full_like(loss, value)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        if ctx.after_backward is not None:  # this is the first node of the backward pass
+            torch.autograd.Variable._execution_engine.queue_callback(ctx.after_backward)
+        return gradients[0] * ctx.weight, None, None, None
+
+
+def check_model(trainer: Any) -> None:
+    """Refuse models that cannot be trained by several processes.
+
+    Raises:
+        InputError: says why.
+    """
+    config, model = trainer.config, trainer.model
+    recbole_class: Any = next(parent for parent in type(trainer).__mro__ if parent.__module__.startswith("recbole."))
+    reason = ""
+    if config["MODEL_TYPE"] == ModelType.TRADITIONAL or not list(model.parameters()):
+        reason = "does not learn by gradients"
+    elif recbole_class._train_epoch is not Trainer._train_epoch or recbole_class.fit is not Trainer.fit:
+        reason = "has its own kind of epoch in RecBole"
+    elif any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules()):
+        reason = "normalises over the examples of a batch, of which each process has a part"
+    if reason:
+        raise InputError(f"nproc is {processes.size()}, but {config['model']} {reason}; train it in one process.")
+    if config["loss_type"] != "CE" and config["negative_distribution"] == "in_batch":
+        raise InputError(
+            f"negative_distribution is in_batch, but each of {processes.size()} processes has a part of a batch; "
+            f"choose popularity, which draws items as often."
+        )
