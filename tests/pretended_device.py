@@ -58,6 +58,7 @@ class PretendedTensor(Tensor):
     """A tensor on the pretended device; `on_cpu` has its values."""
 
     on_cpu: Tensor
+    is_meta = False  # they have values
 
     @staticmethod
     def __new__(cls, on_cpu: Tensor) -> "PretendedTensor":
@@ -109,6 +110,11 @@ class PretendedDevice(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
+        if torch.is_inference_mode_enabled():  # where operations arrive that consist of others
+            with self:
+                result = func.decompose(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
         name = func._schema.name.removeprefix("aten::")
         tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
         device = None if kwargs.get("device") is None else torch.device(kwargs["device"])

@@ -13,7 +13,7 @@ TINY = {"batch": 8, "length": 12, "hidden": 32, "users": 12, "items": 20, "repea
 
 
 def start(*words: str) -> subprocess.CompletedProcess:
-    return subprocess.run(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
 
 
 @pytest.mark.slow
