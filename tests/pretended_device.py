@@ -8,8 +8,8 @@ CPU would wait for a GPU is counted:
         model.to(DEVICE).calculate_loss(batch.to(DEVICE)).backward()
     assert not waits.of_results
 
-Limits: autocast has no effect on these tensors, sparse tensors cannot be on this device, and its random numbers come
-from the generator of the CPU.
+Limits: `inference_mode` is `no_grad`, autocast has no effect on these tensors, sparse tensors cannot be on this device,
+and its random numbers come from the generator of the CPU.
 """
 
 import contextlib
@@ -110,11 +110,6 @@ class PretendedDevice(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        if torch.is_inference_mode_enabled():  # where operations arrive that consist of others
-            with self:
-                result = func.decompose(*args, **kwargs)
-            if result is not NotImplemented:
-                return result
         name = func._schema.name.removeprefix("aten::")
         tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
         device = None if kwargs.get("device") is None else torch.device(kwargs["device"])
@@ -205,8 +200,19 @@ def pretended_device() -> Iterator[Waits]:
         stack.enter_context(mock.patch.object(torch, "load", load_to))
         stack.enter_context(mock.patch.object(torch, "tensor", tensor_on))
         stack.enter_context(mock.patch.object(torch, "autocast", Autocast))
+        stack.enter_context(mock.patch.object(torch.inference_mode, "__enter__", _enter_no_grad))
+        stack.enter_context(mock.patch.object(torch.inference_mode, "__exit__", _leave_no_grad))
         stack.enter_context(PretendedDevice(waits))
         yield waits
+
+
+def _enter_no_grad(context: Any) -> None:
+    context.no_grad = torch.no_grad()
+    context.no_grad.__enter__()
+
+
+def _leave_no_grad(context: Any, *error: Any) -> None:
+    context.no_grad.__exit__(*error)
 
 
 def _known(device_type: str) -> str:

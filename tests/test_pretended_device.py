@@ -121,6 +121,11 @@ def test_a_network_learns_as_on_the_cpu(waits):
         assert torch.equal(weights.cpu(), right)
 
 
+def test_without_gradients(x):
+    with torch.inference_mode():
+        assert (x.requires_grad_()[1:] + 1).view(-1).tolist() == [4, 5, 6, 7, 8, 9, 10, 11, 12]
+
+
 def test_a_file_loads_on_either_device(x, tmp_path):
     torch.save({"x": x}, tmp_path / "x.pt")
     for device, kind in ((DEVICE, PretendedTensor), ("cpu", torch.Tensor)):
