@@ -121,7 +121,7 @@ def _is_plain(value: Any) -> bool:
 
 def _is_tensor(value: Any) -> bool:
     """A dense tensor of real numbers with its values in memory."""
-    dense = isinstance(value, Tensor) and value.layout == torch.strided and value.device.type != "meta"
+    dense = isinstance(value, Tensor) and value.layout == torch.strided and not value.is_meta
     return dense and not (value.is_quantized or value.is_complex() or value.is_nested)
 
 

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
+from recbole_ext.model.host_copies import on_host, with_copies
+
 # Upper limits for one bucket, on accelerators and on CPUs. CPUs are fastest when a bucket fits into the cache.
 MAX_PAIRS = (2**24, 2**20)
 MAX_POSITIONS = (2**22, 3 * 2**12)
@@ -49,18 +51,25 @@ def newest_events(
         items [B, T], 0 in the padding; time, that of the last event in the padding, float64 [B, T]; and the events in
         use, [B].
     """
-    used, width = length.clamp(max=limit), items.shape[1]
+    used, width = clamped(length, limit), items.shape[1]
     index, is_event = newest_positions(length, limit, used_length(used, width) + free or 1, width)
     time = time.gather(1, index).to(torch.float64)
     last_time = time.gather(1, (used - 1).clamp(min=0).unsqueeze(1))
     return items.gather(1, index).masked_fill(~is_event, 0), torch.where(is_event, time, last_time), used
 
 
+def clamped(length: Tensor, limit: int) -> Tensor:
+    """Lengths, at most the limit; with a copy on the CPU, unless while tracing."""
+    if not torch.compiler.is_compiling():
+        on_host(length)
+    return with_copies(lambda length: length.clamp(max=limit), length)
+
+
 def used_length(length: Tensor, width: int) -> int:
     """The largest length in a batch, 0 for an empty batch; `width`, that of the padded lists, while tracing."""
     if torch.compiler.is_compiling():
         return width
-    return int(length.max()) if len(length) else 0
+    return int(on_host(length).max()) if len(length) else 0
 
 
 def length_buckets(length: Tensor, pairwise: bool = True, table_width: int = 0) -> Iterator[tuple[Tensor, int]]:
@@ -73,10 +82,11 @@ def length_buckets(length: Tensor, pairwise: bool = True, table_width: int = 0) 
 
     Yields:
         row numbers of a bucket, [b], and the length of its longest row; longest bucket first. An empty batch yields one
-        empty bucket, so that its result has the right shape.
+        empty bucket, so that its result has the right shape. The numbers have a copy on the CPU.
     """
-    order = length.argsort(descending=True, stable=True)
-    lengths = length[order].tolist()
+    lengths_on_host = on_host(length)
+    order = with_copies(lambda length: length.argsort(descending=True, stable=True), length)
+    lengths = lengths_on_host.sort(descending=True).values.tolist()
     if not lengths:
         yield order, 1
     limit = (MAX_PAIRS if pairwise else MAX_POSITIONS)[length.device.type == "cpu"]
@@ -84,7 +94,7 @@ def length_buckets(length: Tensor, pairwise: bool = True, table_width: int = 0) 
     while begin < len(lengths):
         for_each_position = max(lengths[begin], table_width) if pairwise else 1
         count = max(1, limit // (lengths[begin] * for_each_position))
-        yield order[begin : begin + count], lengths[begin]
+        yield with_copies(lambda order, rows=slice(begin, begin + count): order[rows], order), lengths[begin]
         begin += count
 
 
@@ -120,10 +130,30 @@ def map_used_positions(
     """
     parts = []
     for rows, width in length_buckets(length, table_width=table_width):
-        is_used = torch.arange(width, device=length.device) < length[rows].unsqueeze(1)
         values = compute(rows, width), *(column[rows, :width] for column in columns)
-        parts.append([value[is_used] for value in values])
+        parts.append(take_first(with_copies(rows_of, length, rows), *values))
     return [torch.cat(values) for values in zip(*parts, strict=True)]
+
+
+def rows_of(values: Tensor, rows: Tensor) -> Tensor:
+    """Some rows of a tensor."""
+    return values[rows]
+
+
+def take_first(count: Tensor, *columns: Tensor) -> list[Tensor]:
+    """The first positions of each row: `count` [b] of the columns [b, T, ...] -> [M, ...] each, row by row.
+
+    On a GPU, the counts need a copy on the CPU, or this waits for the GPU.
+    """
+    width = columns[0].shape[1]
+    if count.device.type == "cpu":
+        is_taken = torch.arange(width) < count.unsqueeze(1)
+        return [column[is_taken] for column in columns]
+    total = int(on_host(count).sum())
+    row = torch.repeat_interleave(count, output_size=total)
+    first = row * width - (count.cumsum(0) - count)[row]
+    position = first + torch.arange(total, device=count.device)
+    return [column.flatten(0, 1).index_select(0, position) for column in columns]
 
 
 def unique_consecutive_rows(*columns: Tensor) -> tuple[Tensor, Tensor]:

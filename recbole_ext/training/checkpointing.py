@@ -164,6 +164,9 @@ class ResumableCheckpoints:
         groups = self.optimizer.param_groups
         options = [{key: group[key] for key in group if key not in STORED_OPTIONS} for group in groups]
         super().resume_checkpoint(path)
+        for state in self.optimizer.state.values():  # torch leaves `step` where the file was loaded to, and reads it
+            if isinstance(state.get("step"), torch.Tensor):
+                state["step"] = state["step"].cpu()
         if self.weight_average is not None:
             self.weight_average.load(checkpoint["state_dict"])
             self.weight_average.load_weights(unaveraged_weights(self.model, checkpoint, path))

@@ -14,6 +14,7 @@ from torch import Tensor
 from recbole_ext.checkpoint.training_run import ResumeState, latest_file
 from recbole_ext.distributed import processes
 from recbole_ext.errors import InputError
+from recbole_ext.training.device_batches import reading_once
 from recbole_ext.training.weight_average import WeightAverage
 from recbole_ext.utils import signals as stopping
 
@@ -126,6 +127,7 @@ class EpochProgress:
 
     def recording(self, loss_func: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """A loss function that also counts the batch and adds its loss."""
+        loss_func = reading_once(loss_func)
 
         def calculate(interaction: Any) -> Any:
             losses = loss_func(interaction)

@@ -28,6 +28,7 @@ from recbole_ext.evaluation.item_ranker import ItemRanker
 from recbole_ext.evaluation.per_user import check_users, describe_test_data, per_user_table
 from recbole_ext.model import contract
 from recbole_ext.training.checkpointing import ResumableCheckpoints
+from recbole_ext.training.device_batches import DeviceBatches
 from recbole_ext.training.lazy_adam import LazyAdam, sparse_gradient
 from recbole_ext.training.logs import TensorBoardLog, tensorboard_errors, tensorboard_in_log_dir
 from recbole_ext.training.sampled_validation import SampledValidation
@@ -49,7 +50,7 @@ def get_trainer(config) -> type:
 @cache
 def _with_mixins(base: type, shared: bool) -> type:
     """A subclass of RecBole's trainer class, the same one at each call."""
-    mixins = CheckedTrainer, SampledValidation, ResumableCheckpoints, StepCheckpoints
+    mixins = CheckedTrainer, SampledValidation, ResumableCheckpoints, StepCheckpoints, DeviceBatches
     of_several = (SharedTraining, SharedEvaluation) if shared else ()
     return type(base.__name__, (*of_several, *mixins, base), {"__doc__": base.__doc__})
 
@@ -118,7 +119,7 @@ class CheckedTrainer:
             ) from error
 
     def _check_nan(self, loss):
-        if torch.isnan(loss):
+        if math.isnan(loss.item()):
             raise FloatingPointError("the training loss is not a number: training has diverged; lower learning_rate.")
 
     def _valid_epoch(self, *args, **kwargs):

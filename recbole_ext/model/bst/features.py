@@ -73,11 +73,11 @@ class PastFeatures(Features):
 
     def __init__(self, dataset, names: Sequence[str], size: int, suffix: str):
         super().__init__(dataset, {name: dataset.inter_feat[name] for name in names}, size)
-        self.suffix = suffix
+        self.list_names = [name + suffix for name in names]
 
     def lists(self, interaction) -> list[Tensor]:
         """The lists of the columns, [B, L] each."""
-        return [without_bucket(interaction[name + self.suffix], 2) for name in self.names]
+        return [without_bucket(interaction[name], 2) for name in self.list_names]
 
     def at(self, interaction, index: Tensor) -> Tensor:
         """Vectors of the events at the positions `index` [B, T] of the lists: [B, T, width]."""

@@ -21,9 +21,11 @@ from torch.nn import functional as F
 from recbole_ext.errors import InputError
 from recbole_ext.model.batching import (
     MAX_POSITIONS,
+    clamped,
     group_equal_rows,
     map_length_buckets,
     newest_positions,
+    rows_of,
     used_length,
 )
 from recbole_ext.model.bst.block import TargetBlock, flatten_positions
@@ -42,6 +44,7 @@ from recbole_ext.model.bst.features import (
 )
 from recbole_ext.model.bst.options import VALIDATORS, BSTOptions
 from recbole_ext.model.contract import AttentionWeights, Head
+from recbole_ext.model.host_copies import with_copies
 from recbole_ext.model.layers import Dropout, check_times, load_item_vectors
 
 
@@ -146,7 +149,7 @@ class BST(SequentialRecommender):
     def _history(self, interaction) -> tuple[Tensor, Tensor]:
         """The newest L events of each history as vectors, [B, T, W], and the mask of `EncodedRequests`."""
         items, time, length = interaction[self.ITEM_SEQ], interaction[self.TIME_SEQ], interaction[self.ITEM_SEQ_LEN]
-        used, width = length.clamp(max=self.max_seq_length), items.shape[1]
+        used, width = clamped(length, self.max_seq_length), items.shape[1]
         index, mask = newest_positions(length, self.max_seq_length, max(used_length(used, width), 1), width)
         items, time = items.gather(1, index).masked_fill(~mask, 0), time.gather(1, index)
         target = interaction[self.TIME].to(time.dtype)
@@ -159,6 +162,11 @@ class BST(SequentialRecommender):
             known = mask & (time < interaction[self.TIME].unsqueeze(1))  # an outcome is known only after its event
             parts.append(self.past_features.at(interaction, index) * known.unsqueeze(-1))
         return torch.cat(parts, dim=-1), mask
+
+    def _history_of(self, interaction, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """`_history` of some rows; RecBole's own selection of rows would move them to the CPU."""
+        names = (self.ITEM_SEQ, self.TIME_SEQ, self.ITEM_SEQ_LEN, self.TIME, *self.past_features.list_names)
+        return self._history({name: with_copies(rows_of, interaction[name], rows) for name in names})
 
     def _targets(self, vectors: Tensor) -> Tensor:
         """Positions [..., W] of targets from their item vectors; the time gap is 0, past features are, too."""
@@ -182,16 +190,19 @@ class BST(SequentialRecommender):
         """Logits [B] of the interaction's items."""
         values = self._values(interaction)
         vectors = self.item_features(values)
-        transform = self._transform_groups if self._shares_history() else self._transform_buckets
+        # in training on a GPU, a search for equal histories would wait for it
+        groups = self._shares_history() and (vectors.device.type == "cpu" or not self.training)
+        transform = self._transform_groups if groups else self._transform_buckets
         inputs = [transform(self._targets(vectors), interaction), vectors]
         inputs += [module(values) for module in (self.other_features, self.crosses) if module.width]
         return self._deep(self.mlp[0](torch.cat(inputs, dim=-1)))
 
     def _transform_buckets(self, targets: Tensor, interaction) -> Tensor:
         """`_transform` of each row with its target, in buckets of similar length."""
-        length = interaction[self.ITEM_SEQ_LEN] + 1
         return map_length_buckets(
-            length, lambda rows, _: self._transform(targets[rows], *self._history(interaction[rows])), pairwise=False
+            with_copies(lambda length: length + 1, interaction[self.ITEM_SEQ_LEN]),
+            lambda rows, _: self._transform(targets[rows], *self._history_of(interaction, rows)),
+            pairwise=False,
         )
 
     def _transform_groups(self, targets: Tensor, interaction) -> Tensor:
@@ -202,7 +213,7 @@ class BST(SequentialRecommender):
         first, attend = groups[:, 0], self.blocks[0].attend_candidates
         output = map_length_buckets(
             length[first] + 1,
-            lambda rows, _: attend(targets[groups[rows]], *self._history(interaction[first[rows]])),
+            lambda rows, _: attend(targets[groups[rows]], *self._history_of(interaction, first[rows])),
             pairwise=False,
         )
         return output.flatten(0, 1)[index]

@@ -201,11 +201,12 @@ class PositionAttention(nn.Module):
 
         Without padding in numerator and denominator, that is the softmax over each history's events. The bias of the
         values is added at the end, since weights sum to 1. Logits too far apart for float32 take a softmax for each
-        history.
+        history; so do all on a GPU, where looking at them would wait.
         """
         largest = logits.amax(-1, keepdim=True)
-        # the largest may be at a position that a history lacks; a traced graph has no branches
-        if torch.compiler.is_compiling() or (largest - logits.amin(-1, keepdim=True)).max() > MAX_LOGIT_RANGE:
+        in_general = torch.compiler.is_compiling() or logits.device.type != "cpu"  # a traced graph has no branches
+        # the largest may be at a position that a history lacks
+        if in_general or (largest - logits.amin(-1, keepdim=True)).max() > MAX_LOGIT_RANGE:
             attention = logits.masked_fill(~mask[:, None, None, :], -torch.inf).softmax(-1)  # [B, n, T, T]
             return join_heads(attention @ split_heads(value(x).to(attention.dtype), self.heads)).to(x.dtype)
         exponentials, kept, padded = (logits - largest).exp(), mask.T, not mask.all()

@@ -20,7 +20,7 @@ from recbole.model.abstract_recommender import SequentialRecommender
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from recbole_ext.model.batching import map_length_buckets, newest_positions, unique_consecutive_rows
+from recbole_ext.model.batching import clamped, map_length_buckets, newest_positions, unique_consecutive_rows
 from recbole_ext.model.contract import AttentionWeights, Head, Interests
 from recbole_ext.model.cross_entropy import cross_entropy_over_items
 from recbole_ext.model.layers import (
@@ -141,22 +141,26 @@ class LightSANs(SequentialRecommender):
     def forward(self, items: Tensor, length: Tensor) -> Tensor:
         """States [B, H] of the last items, computed once for equal histories and in buckets of similar length.
 
+        In training on a GPU, equal histories are not looked for, as that would wait for the GPU.
+
         Args:
             items: ids, 0 in the padding on the right, [B, any width]; only the newest L of a history are used.
             length: events of each history, [B].
         """
         if self.compat:
             return self.encode(items, length)
-        first, run = unique_consecutive_rows(items, length)
-        items, length = items[first], length[first]
+        run = None
+        if items.device.type == "cpu" or not self.training:
+            first, run = unique_consecutive_rows(items, length)
+            items, length = items[first], length[first]
         limit, width = self.max_seq_length, items.shape[1]
         if width > limit:
             items = items.gather(1, newest_positions(length, limit, limit, width)[0])
-            length = length.clamp(max=limit)
+            length = clamped(length, limit)
         states = map_length_buckets(
             length, lambda rows, slots: self.encode(items[rows, :slots], length[rows]), pairwise=False
         )
-        return states[run]
+        return states if run is None else states[run]
 
     # ---------------------------------------------------------------- training and scoring
 

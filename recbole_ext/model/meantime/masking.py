@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from recbole_ext.model.host_copies import on_host, with_copy
+
 
 def mask_items(items: Tensor, length: Tensor, mask_ratio: float, mask_id: int) -> tuple[Tensor, Tensor]:
     """Choose positions to predict, each with probability `mask_ratio` and at least one in each row.
@@ -16,11 +18,13 @@ def mask_items(items: Tensor, length: Tensor, mask_ratio: float, mask_id: int) -
         mask_id: id of [MASK], one above the last item's.
 
     Returns:
-        tokens [B, T], and the chosen positions, bool [B, T].
+        tokens [B, T], and the chosen positions, bool [B, T]. The CPU chooses, as the shapes of a step follow from it,
+        so on another device they have a copy on the CPU.
     """
-    position = torch.arange(items.shape[1], device=items.device)
-    draw = torch.rand(items.shape, device=items.device).masked_fill(position >= length.unsqueeze(1), 2.0)
+    draw = torch.rand(items.shape).masked_fill(torch.arange(items.shape[1]) >= on_host(length).unsqueeze(1), 2.0)
     chosen = (draw < mask_ratio) | (draw == draw.amin(dim=1, keepdim=True))
+    if items.device.type != "cpu":
+        chosen = with_copy(chosen.to(items.device, non_blocking=True), chosen)
     action = torch.rand(items.shape, device=items.device)
     random_items = torch.randint(1, mask_id, items.shape, device=items.device)
     tokens = torch.where(chosen & (action < 0.8), mask_id, items)

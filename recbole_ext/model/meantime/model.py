@@ -32,16 +32,13 @@ from recbole_ext.model.batching import (
     map_length_buckets,
     map_used_positions,
     newest_events,
+    take_first,
     unique_consecutive_rows,
 )
 from recbole_ext.model.contract import AttentionWeights, Head
 from recbole_ext.model.cross_entropy import cross_entropy_over_items
-from recbole_ext.model.layers import (
-    Dropout,
-    check_times,
-    load_item_vectors,
-    recorded_inputs,
-)
+from recbole_ext.model.host_copies import on_host, with_copies
+from recbole_ext.model.layers import Dropout, check_times, load_item_vectors, recorded_inputs
 from recbole_ext.model.losses import choose_loss, item_loss
 from recbole_ext.model.meantime.attention import MixedBlock, SASRecBlock, TemporalPositions
 from recbole_ext.model.meantime.kernels import DAY, TABULATED, GapTable, SinPhases, day_range
@@ -224,21 +221,19 @@ class MEANTIME(SequentialRecommender):
     def _shifted(self, items: Tensor, time: Tensor, length: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         """Windows [B, T] as events, what each predicts, their times, those of their queries, and events in use [B]."""
         query_time = time[:, 1:] if self.query_time_mode == "target" else time[:, :-1]
-        return items[:, :-1], items[:, 1:], time[:, :-1], query_time, length - 1
+        return items[:, :-1], items[:, 1:], time[:, :-1], query_time, with_copies(lambda length: length - 1, length)
 
     def cloze_loss(self, tokens: Tensor, time: Tensor, length: Tensor, answers: Tensor, chosen: Tensor) -> Tensor:
         """The mean loss of `answers` [B, T] at the `chosen` positions, bool [B, T], given `tokens` [B, T]."""
-        states, targets = [], []
+        parts = []
+        on_host(chosen)
         for rows, width in length_buckets(length):
-            is_chosen = chosen[rows, :width]
-            count = int(is_chosen.sum(1).max())
-            order = is_chosen.to(torch.int8).sort(dim=1, descending=True, stable=True).indices
-            positions = order[:, :count]  # [B, R], the chosen ones first
-            is_chosen = is_chosen.gather(1, positions)
+            count = with_copies(lambda chosen, rows: chosen[rows].sum(1), chosen, rows)  # noqa: B023
+            order = chosen[rows, :width].to(torch.int8).sort(dim=1, descending=True, stable=True).indices
+            positions = order[:, : int(on_host(count).max())]  # [B, R], the chosen ones first
             encoded = self.encode(tokens[rows, :width], time[rows, :width], length[rows], positions)
-            states.append(encoded[is_chosen])
-            targets.append(answers[rows, :width].gather(1, positions)[is_chosen])
-        return self._loss(torch.cat(states), torch.cat(targets))
+            parts.append(take_first(count, encoded, answers[rows, :width].gather(1, positions)))
+        return self._loss(*map(torch.cat, zip(*parts, strict=True)))
 
     def _loss(self, states: Tensor, target: Tensor) -> Tensor:
         """The mean loss of states [M, H] whose items should be `target` [M]."""
@@ -278,7 +273,7 @@ class MEANTIME(SequentialRecommender):
         if time is not None:
             is_event = torch.arange(items.shape[1], device=items.device) < last
             times = torch.where(is_event, times, time.unsqueeze(1))
-        return items, times, used + 1
+        return items, times, with_copies(lambda used: used + 1, used)
 
     def forward(self, interaction) -> Tensor:
         """Vectors [B, H] of the users at the time of the request; scores are products with the item table."""

@@ -40,16 +40,18 @@ def count_intervals(time: Tensor, unit: float | None, limit: int) -> Tensor:
     return between.div_(units).floor_().clamp_(max=limit).to(torch.int64)
 
 
-def used_intervals(interval: Tensor, size: int) -> tuple[Tensor, Tensor]:
+def used_intervals(interval: Tensor, size: int, may_wait: bool = True) -> tuple[Tensor, Tensor]:
     """Number the intervals of a batch without gaps, so that others need no products.
 
     Args:
         interval: int64 [B, T, T], in [0, size).
+        may_wait: whether to wait for a GPU; if not, all `size` intervals count as used there.
 
     Returns:
         the S intervals of the batch, ascending [S]; and the position of each interval among them, [B, T, T].
     """
-    if torch.compiler.is_compiling():  # shapes of a traced graph do not depend on values
+    stays = not may_wait and interval.device.type != "cpu"
+    if stays or torch.compiler.is_compiling():  # shapes of a traced graph do not depend on values
         return torch.arange(size, device=interval.device), interval
     is_used = torch.zeros(size, dtype=torch.bool, device=interval.device).index_fill_(0, interval.flatten(), True)
     return is_used.nonzero().squeeze(1), (is_used.cumsum(0) - 1)[interval]

@@ -128,7 +128,7 @@ class TiSASRec(SequentialRecommender):
         positions = self.position_key.num_embeddings
         position = (slot + (positions - length.unsqueeze(1))).clamp(max=positions - 1)
         interval = count_intervals(time, self.unit, self.time_span).tril()  # of later events: not needed
-        used, interval = used_intervals(interval, self.time_span + 1)
+        used, interval = used_intervals(interval, self.time_span + 1, may_wait=not self.training)
         return Relations(
             self.dropout(self.position_key(position)), self.dropout(self.position_value(position)),
             self.interval_key(used), self.interval_value(used), interval, slot <= slot.unsqueeze(1).unsqueeze(0),
