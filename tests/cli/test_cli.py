@@ -217,7 +217,7 @@ def test_a_name_with_blanks_among_several_is_refused_without_quotes(call):
 
 VALUES = {
     "run": ("model", "dataset", "config_files", "json", "per_user", "resume", "epochs", "topk", "learner",
-            "log_dir"),
+            "log_dir", "nproc"),
     "tune": ("model", "dataset", "config_files", "json", "space", "storage_path", "num_samples", "scheduler",
              "search_alg", "grace_period", "time_budget", "keep_checkpoints", "cpus_per_trial", "gpus_per_trial",
              "max_concurrent", "address", "epochs"),
