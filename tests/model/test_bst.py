@@ -312,7 +312,8 @@ def test_query_time_last_measures_gaps_from_the_last_event(build):
 def test_equal_histories_of_a_batch_are_encoded_once(build, monkeypatch):
     model, batch = build()
     calls = []
-    monkeypatch.setattr(model, "_history", lambda part, h=model._history: calls.append(len(part["item_length"])) or h(part))
+    history = model._history
+    monkeypatch.setattr(model, "_history", lambda part: calls.append(len(part["item_length"])) or history(part))
     copies = Interaction({name: torch.cat([values] * 3) for name, values in batch.interaction.items()})
     copies.interaction["item_id"] = torch.arange(len(copies)) % ITEMS + 1  # as positives and negatives of training
     order = torch.randperm(len(copies), generator=torch.Generator().manual_seed(0))
