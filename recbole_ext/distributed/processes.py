@@ -17,6 +17,7 @@ from torch import Tensor
 
 from recbole_ext.distributed.environment import FILE_STORE, are_announced
 from recbole_ext.errors import InputError, ProcessLost
+from recbole_ext.utils.signals import ended_by_sigterm
 
 # that a process waits for the others in a training step
 TIMEOUT = datetime.timedelta(seconds=float(os.environ.get("RECBOLE_EXT_TIMEOUT") or 60))
@@ -80,7 +81,7 @@ def joined() -> Iterator[None]:
     os.environ.setdefault("TORCH_NCCL_BLOCKING_WAIT", "1")
     has_nccl = torch.cuda.is_available() and dist.is_nccl_available()
     file = os.environ.get(FILE_STORE)
-    with _lost_processes_named():
+    with _lost_processes_named(), ended_by_sigterm():
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if has_nccl else "gloo", timeout=TIMEOUT, rank=number, world_size=count,
             store=dist.FileStore(file, count) if file else None,

@@ -59,6 +59,21 @@ def graceful_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+@contextlib.contextmanager
+def ended_by_sigterm() -> Iterator[None]:
+    """Within this context, SIGTERM ends the process at once, also in C++ code, where no handler of Python runs."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGTERM)
+    if before is not signal.SIG_IGN:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def pending_signal() -> type[BaseException] | None:
     """The exception class of a signal that was raised at once, which a library may have replaced by another error."""
     return _Requests.raised
