@@ -34,8 +34,8 @@ def check_environment(settings: dict[str, Any], model_class: Any) -> None:
     """Refuse several processes, packages that are not installed, and an optimizer that does not fit the model."""
     if settings.get("nproc", 1) not in (None, 1):
         raise InputError(
-            f"nproc is {settings['nproc']}, but this program runs in one process; give --nproc to the command "
-            f"recbole-ext run, or start the program with torchrun and without nproc."
+            f"nproc is {settings['nproc']}, but this command or program runs in one process; leave it out. A training "
+            f"runs in several: give --nproc to recbole-ext run, or start it with torchrun."
         )
     if settings.get("world_size", -1) not in (None, -1, 1):
         raise InputError(f"world_size is {settings['world_size']}; torchrun sets it, so leave it out.")

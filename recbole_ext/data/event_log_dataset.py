@@ -14,7 +14,7 @@ from recbole_ext.data.examples import EventLog, Examples
 from recbole_ext.data.files.exact_time import ExactTimeDataset
 from recbole_ext.data.files.item_files import holds_vectors, read_item_vectors, vector_columns
 from recbole_ext.data.filter_log import warn_of_copies
-from recbole_ext.data.order import Groups, grouped, is_sorted, stable_order
+from recbole_ext.data.order import Groups, grouped, is_sorted, row_type, stable_order
 from recbole_ext.data.ranges import Ranges, filtered_prefixes, prefixes, token_ranks, windows
 from recbole_ext.data.splits import check_split, report_empty_parts, rows_of_periods, splits_by_period
 from recbole_ext.errors import InputError
@@ -46,6 +46,7 @@ class EventLogDataset(ExactTimeDataset):
 
     def __init__(self, config):
         self.windows: Examples | None = None
+        self.sorted_rows: np.ndarray | None = None  # until `sort_events`
         super().__init__(config)
 
     # ---------------------------------------------------------------- pretrained vectors
@@ -88,24 +89,34 @@ class EventLogDataset(ExactTimeDataset):
 
     # ---------------------------------------------------------------- examples
 
+    def _remap_ID_all(self):
+        super()._remap_ID_all()
+        if self._sorts_events():
+            self._find_order()
+
+    def _sorts_events(self) -> bool:
+        """Whether the events are sorted when the data set is made; copies are then neighbours, and found there."""
+        return True
+
+    def _find_order(self) -> None:
+        """Note the order of the log, and warn of copies, before filling and scaling values make different ones equal."""
+        events: Any = self.inter_feat  # type: ignore[has-type]
+        order: np.ndarray = self.event_order(events).astype(row_type(len(events)), copy=False)
+        self.sorted_rows = order
+        users, times = (events[name].to_numpy()[order] for name in (self.uid_field, self.time_field))
+        same = (users[1:] == users[:-1]) & (times[1:] == times[:-1])  # as the event before it
+        possible = events.take(order[np.append(same, False) | np.append(False, same)])
+        warn_of_copies(possible, self.time_field, self.field2type, self.config, len(events))
+
     def sort_events(self) -> None:
         """Put the events into the order of the log, so that starts from a prepared copy and splits need not sort."""
         events: Any = self.inter_feat  # type: ignore[has-type]
-        events = events.take(self.event_order(events))
+        events = events.take(self.sorted_rows)
         events.index = pd.RangeIndex(len(events))
-        self.inter_feat = events
-        if self._finds_copies_sorted():
-            users, times = events[self.uid_field].to_numpy(), events[self.time_field].to_numpy()
-            same = (users[1:] == users[:-1]) & (times[1:] == times[:-1])  # as the event before it
-            possible = events[np.append(same, False) | np.append(False, same)]
-            warn_of_copies(possible, self.time_field, self.field2type, self.config, len(events))
-
-    def _finds_copies_sorted(self) -> bool:
-        """Whether copies are looked for among the sorted events, where they are neighbours, which is faster."""
-        return not self.config["discretization"]  # which can make different events equal
+        self.inter_feat, self.sorted_rows = events, None
 
     def _warn_of_copies(self) -> None:
-        if not self._finds_copies_sorted():
+        if not self._sorts_events():
             super()._warn_of_copies()
 
     def data_augmentation(self):

@@ -94,7 +94,8 @@ class Groups:
         taken = np.minimum(count, np.diff(self.ends, prepend=0) - 1)
         places = [self.ends[taken > place] - 1 - place for place in range(count - 1, -1, -1)]
         kept = np.ones(len(self.rows), dtype=bool)
-        kept[np.concatenate(places)] = False
+        for place in places:
+            kept[place] = False
         return [self.rows[kept], *(self.rows[place] for place in places)]
 
 

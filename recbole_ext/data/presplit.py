@@ -135,7 +135,7 @@ class PreSplitDataset(EventLogDataset):
         self._drop_unused_col()
         return [self.copy(part.replaced(dropped=self.inter_feat.dropped)) for part in parts]
 
-    def _finds_copies_sorted(self) -> bool:
+    def _sorts_events(self) -> bool:
         return False  # the files keep their order
 
     def _tie_keys(self, items: np.ndarray) -> tuple[np.ndarray, ...]:

@@ -67,7 +67,7 @@ def prefixes(users: np.ndarray, max_length: int, min_history: int = 1) -> Ranges
     is_target = rows - user_start >= min_history
     target, start = rows[is_target], user_start[is_target]
     del rows, user_start  # hundreds of MiB where data are large
-    return Ranges(np.maximum(start, target - max_length, out=start), target, target)
+    return Ranges(np.maximum(start, target - min(max_length, len(users)), out=start), target, target)
 
 
 def filtered_prefixes(

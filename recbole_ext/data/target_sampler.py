@@ -58,7 +58,8 @@ def limit_targets(loader: Any, config: Any) -> None:
         return
     dataset, reason = loader.__dict__.get("_dataset"), ""
     # RecBole has loaders of whole users and of knowledge graphs, and models that take all data at once
-    if not isinstance(loader, TrainDataLoader) or config["MODEL_TYPE"] == ModelType.DECISIONTREE:
+    at_once = config["MODEL_TYPE"] in (ModelType.DECISIONTREE, ModelType.TRADITIONAL)
+    if not isinstance(loader, TrainDataLoader) or at_once:
         reason = f"{config['model']} does not learn from one event at a time"
     elif getattr(dataset, "windows", None) is not None:
         reason = f"{config['model']} learns from windows of events, whose number train_window sets"

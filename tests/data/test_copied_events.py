@@ -26,6 +26,14 @@ def test_copies_are_counted_in_one_warning(load, write_events, caplog, model):
     assert "rm_dup_inter: first removes them, and also every other repeat of an item by the same user" in message
 
 
+@pytest.mark.parametrize(("model", "keys", "rating"), [("BST", {"threshold": {"rating": 3}}, "5"), ("SASRec", {}, "")])
+def test_what_the_data_set_makes_equal_is_no_copy(load, write_events, caplog, model, keys, rating):
+    events = [(*event[:3], "4") for event in EVENTS]
+    events.append((*events[-1][:3], rating))  # 5 has the label of 4, too; a missing number becomes the mean
+    load(model, data_path=write_events(events, RATED), **ALL_COLUMNS, **TINY, **keys)
+    assert not copies_warned_of(caplog)
+
+
 def test_what_differs_in_a_column_is_no_copy(load, write_events, caplog):
     load(data_path=write_events([*EVENTS, *NEAR], RATED), **ALL_COLUMNS, **TINY)
     assert not copies_warned_of(caplog)

@@ -78,6 +78,7 @@ def test_draws_do_not_depend_on_worker(load, random_events):
     [
         ("MEANTIME", {}, "MEANTIME learns from windows of events, whose number train_window sets"),
         ("RecVAE", {}, "RecVAE does not learn from one event at a time"),
+        ("Pop", {}, "Pop does not learn from one event at a time"),
     ],
 )
 def test_other_models_refuse_it(load, random_events, model, keys, sentence):

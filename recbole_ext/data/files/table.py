@@ -262,7 +262,7 @@ def parse(
     Raises:
         ValueError: a value is not a number.
     """
-    if not data.partition(b"\n")[2].strip():  # pandas fails on a header only
+    if not data.partition(b"\n")[2].strip(b" \n"):  # pandas fails on a header only
         return pd.DataFrame({name: pd.Series(dtype=dtype) for name, dtype in dtypes.items()})
     index = {name: header.index(name) for name in dtypes}
     in_blocks = "category" in dtypes.values()
