@@ -99,8 +99,8 @@ class EventLogDataset(ExactTimeDataset):
         return True
 
     def _find_order(self) -> None:
-        """Note the order of the log, and warn of copies, before filling and scaling values make different ones equal."""
-        events: Any = self.inter_feat  # type: ignore[has-type]
+        """Note the order of the log, and warn of copies, before values that are filled in or scaled become equal."""
+        events: Any = self.inter_feat
         order: np.ndarray = self.event_order(events).astype(row_type(len(events)), copy=False)
         self.sorted_rows = order
         users, times = (events[name].to_numpy()[order] for name in (self.uid_field, self.time_field))

@@ -26,6 +26,7 @@ class SharedTraining:
 
     config: Any
     model: Any
+    takes_whole_batches: bool  # of the model; see its contract
     start_epoch: int
     saved_model_file: str
     resume_state: Any
@@ -56,7 +57,7 @@ class SharedTraining:
         own_rows = None if self._draws_for_batches(train_data) else OwnRows(all_rows)
         loss_func = SharedLoss(
             self.model, loss_func or self.model.calculate_loss, getattr(train_data, "times", 1), own_rows,
-            self.config["seed"], epoch_idx, done,
+            self.takes_whole_batches, self.config["seed"], epoch_idx, done,
         )  # fmt: skip
         train_data.__dict__["batch_sampler"] = own_rows or all_rows  # torch does not let it be assigned
         try:
@@ -67,7 +68,7 @@ class SharedTraining:
     def _draws_for_batches(self, loader: Any) -> bool:
         """Whether numbers are drawn for whole batches, which every process therefore needs."""
         negatives = getattr(loader, "neg_sample_args", {}).get("distribution", "none")
-        return negatives != "none" or self.config["transform"] is not None or _takes_whole_batches(self.model)
+        return negatives != "none" or self.config["transform"] is not None or self.takes_whole_batches
 
 
 class OwnRows:
@@ -94,10 +95,6 @@ class OwnRows:
             yield rows[share.begin : share.end]
 
 
-def _takes_whole_batches(model: Any) -> bool:
-    return getattr(model, "takes_whole_batches", False)  # see `model/contract.py`
-
-
 class SharedLoss:
     """A loss function whose value is the mean loss of a whole batch, of which this process computes its share.
 
@@ -108,16 +105,17 @@ class SharedLoss:
         loss_func: the mean loss of a batch of RecBole, or a tuple of losses.
         times: rows of each example in a batch: itself, and its negatives.
         own_rows: the rows in the batches that the loss function gets, if they are not all.
+        whole: whether the loss function takes its rows of a whole batch itself.
         seed, epoch: from which, with the number of the batch, the random numbers of this process follow.
         batches: how many of the epoch are done.
     """
 
     def __init__(
         self, model: nn.Module, loss_func: Callable[[Any], Loss], times: int, own_rows: OwnRows | None,
-        seed: int, epoch: int, batches: int = 0,
+        whole: bool, seed: int, epoch: int, batches: int = 0,
     ):  # fmt: skip
         self.model, self.loss_func, self.times, self.own_rows = model, loss_func, times, own_rows
-        self.seed, self.epoch, self.batches = seed, epoch, batches
+        self.whole, self.seed, self.epoch, self.batches = whole, seed, epoch, batches
 
     def __call__(self, batch: Any) -> Loss:
         number, count = processes.rank(), processes.size()
@@ -126,7 +124,7 @@ class SharedLoss:
         examples = len(batch) // self.times if self.own_rows is None else self.own_rows.examples[self.batches]
         self.batches += 1
         share = Share(examples, number, count, seed)
-        if self.own_rows is None and not _takes_whole_batches(self.model):
+        if self.own_rows is None and not self.whole:
             batch = share.cut(batch)
         with share.computed():
             losses = self.loss_func(batch)

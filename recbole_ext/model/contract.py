@@ -200,6 +200,11 @@ def structural_keys(model: Any) -> tuple[str, ...]:
     return getattr(model, "structural_keys", ("n_heads", "hidden_act"))
 
 
+def takes_whole_batches(model: Any) -> bool:
+    """`Model.takes_whole_batches`."""
+    return bool(getattr(model, "takes_whole_batches", False))
+
+
 def validators(model_class: Any) -> dict[str, Validator]:
     """`Model.validators`."""
     return getattr(model_class, "validators", {})

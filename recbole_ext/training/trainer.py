@@ -72,6 +72,7 @@ class CheckedTrainer:
         check_evaluation(config)
         with tensorboard_errors(), tensorboard_in_log_dir(config):
             super().__init__(config, model)
+        self.takes_whole_batches = contract.takes_whole_batches(model)  # with several processes
         self.tensorboard = TensorBoardLog(self.tensorboard)
         self.clip_grad_norm = None  # so that RecBole does not clip: `_build_optimizer` adds the clipping
         self.eval_collector, self.evaluator = LabelCollector(config), LabelEvaluator(config)

@@ -69,7 +69,7 @@ MODELS = [
     ("BERT4Rec", {}), ("BPR", {}),
     ("MEANTIME", {"loss_type": "SSM", "num_negatives": 4, "sparse_updates": True, "ema_decay": 0.9}),
     ("MEANTIME", {"worker": 2}), ("MEANTIME", {"eval_step": 2, "eval_users": 9}), ("BPR", {"shuffle": False}),
-    ("LightSANs", {"targets_per_user": 2}),
+    ("LightSANs", {"targets_per_user": 2, "train_batch_size": 4}),
     ("BPR", {"train_neg_sample_args": {"distribution": "uniform", "sample_num": 1, "dynamic": True,
                                        "candidate_num": 3}}),
 ]  # fmt: skip
