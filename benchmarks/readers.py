@@ -28,7 +28,7 @@ HEADER = ["user_id", "item_id", "timestamp"]
 
 
 def of_pandas(data: bytes, kind: str) -> None:
-    from recbole_ext.data.files.table import parse
+    from recbole_ext.data.files.parsing import parse
 
     frame = parse(data, b"\t", 3, HEADER, {"user_id": kind, "item_id": kind, "timestamp": np.float64})
     for name in HEADER[:2]:

@@ -11,7 +11,7 @@ from recbole.utils import FeatureType
 
 from recbole_ext import Config, InputError
 from recbole_ext.data.event_log_dataset import EventLogDataset
-from recbole_ext.data.files import table
+from recbole_ext.data.files import parsing
 from recbole_ext.data.files.atomic_file import read_atomic, refuse_padding
 
 ML_100K = Path(recbole.__file__).parent / "dataset_example" / "ml-100k"
@@ -22,7 +22,7 @@ HEADER = "user_id:token\titem_id:token\ttimestamp:float\n"
 def read(tmp_path, request, monkeypatch):
     """Write a file from text or bytes and read it, as a small file and as a large one."""
     if request.param == "in blocks":
-        monkeypatch.setattr(table, "PARSED_AT_ONCE", 1)  # byte: each line is a block
+        monkeypatch.setattr(parsing, "PARSED_AT_ONCE", 1)  # byte: each line is a block
 
     def read_content(content: str | bytes, **keys):
         path = tmp_path / "x.inter"
@@ -42,7 +42,7 @@ def rows(content) -> list[list]:
 @pytest.mark.parametrize("at_once", [2**25, 30_000])  # bytes; the second splits each file
 @pytest.mark.parametrize("suffix", ["inter", "user", "item"])
 def test_frames_equal_those_that_recbole_reads(suffix, at_once, monkeypatch):
-    monkeypatch.setattr(table, "PARSED_AT_ONCE", at_once)
+    monkeypatch.setattr(parsing, "PARSED_AT_ONCE", at_once)
     columns = {"inter": "*", "user": "*", "item": "*"}
     keys = {"load_col": columns, "data_path": str(ML_100K), "use_gpu": False}
     config = Config("SASRec", "ml-100k", None, keys, argv=[])

@@ -11,7 +11,7 @@ from recbole.data.dataset import SequentialDataset
 
 from recbole_ext import InputError, create_dataset, data_preparation
 from recbole_ext.data.examples import EventLog, Examples
-from recbole_ext.data.files import table as text_table
+from recbole_ext.data.files import parsing
 from recbole_ext.data.ranges import Ranges
 
 SPLITS = [
@@ -107,9 +107,9 @@ def test_batches_equal_those_of_recbole_item_for_item(eval_args, make_config, ri
     ],
     ids=lambda keys: ", ".join(keys),
 )
-@pytest.mark.parametrize("at_once", [text_table.PARSED_AT_ONCE, 1])  # bytes; with 1, files are read as large ones are
+@pytest.mark.parametrize("at_once", [parsing.PARSED_AT_ONCE, 1])  # bytes; with 1, files are read as large ones are
 def test_keys_of_the_data_mean_what_they_mean_in_recbole(keys, at_once, make_config, rich_folder, monkeypatch):
-    monkeypatch.setattr(text_table, "PARSED_AT_ONCE", at_once)
+    monkeypatch.setattr(parsing, "PARSED_AT_ONCE", at_once)
     config = make_config("SASRec", **keys_for(rich_folder, **keys), eval_args={"split": {"LS": "valid_and_test"}})
     dataset = SequentialDataset(config)
     stock = recbole.data.data_preparation(config, dataset)

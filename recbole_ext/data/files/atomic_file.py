@@ -12,8 +12,9 @@ import pandas as pd
 from recbole.data.dataset import Dataset
 from recbole.utils import FeatureType
 
-from recbole_ext.data.files import table as text_table
-from recbole_ext.data.files.table import MISSING_NUMBER, TextTable, parse, quoting, read_text, refuse_repeated
+from recbole_ext.data.files import parsing
+from recbole_ext.data.files.parsing import MISSING_NUMBER, parse
+from recbole_ext.data.files.table import TextTable, quoting, read_text, refuse_repeated
 from recbole_ext.errors import InputError
 
 PADDING = "[PAD]"  # the token of id 0, in RecBole
@@ -94,7 +95,7 @@ def read_atomic(
         frame = parse(data, delimiter, quotes, list(header), dtypes)
         return AtomicTable(path, frame, unread, encoding, types=types, mentions_padding=PADDING.encode() in data)
 
-    text = "category" if compact and len(data) > text_table.PARSED_AT_ONCE else object
+    text = "category" if compact and len(data) > parsing.PARSED_AT_ONCE else object
     kinds = {FeatureType.FLOAT: np.float64, FeatureType.TOKEN: text}
     try:
         table = read({name: kinds.get(kind, object) for name, kind in types.items()})
