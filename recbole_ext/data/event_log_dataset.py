@@ -109,7 +109,12 @@ class EventLogDataset(ExactTimeDataset):
         warn_of_copies(possible, self.time_field, self.field2type, self.config, len(events))
 
     def sort_events(self) -> None:
-        """Put the events into the order of the log, so that starts from a prepared copy and splits need not sort."""
+        """Put the events into the order of the log, so that starts from a prepared copy and splits need not sort.
+
+        Where files are split already, they keep their order.
+        """
+        if self.sorted_rows is None:
+            return
         events: Any = self.inter_feat  # type: ignore[has-type]
         events = events.take(self.sorted_rows)
         events.index = pd.RangeIndex(len(events))
@@ -137,7 +142,6 @@ class EventLogDataset(ExactTimeDataset):
         """
         users, times = events[self.uid_field].numpy(), events[self.time_field].numpy()
         order = self.event_order(events)
-        is_ordered = is_sorted(order)
         max_length, min_history = self.max_item_list_len, self.config["min_history"]
         is_window = self._is_window()
         positive_only = self.config["history"] == "positive"
@@ -146,7 +150,7 @@ class EventLogDataset(ExactTimeDataset):
             if is_window or not any(self._labels_count()):  # then negative events are not examples
                 order, positive = order[positive], positive[positive]
         if is_window or not positive_only:
-            log = self._log(events, slice(None) if is_ordered and len(order) == len(users) else order)
+            log = self._log(events, slice(None) if len(order) == len(users) and is_sorted(order) else order)
             min_history = 1 if min_history is None else min_history
             log_users = log.columns[self.uid_field].numpy()
             return self.table(log, log, prefixes(log_users, max_length, min_history)), order

@@ -64,13 +64,9 @@ def create_dataset(config):
 
 
 def _event_log_dataset(config):
-    if config["benchmark_filename"]:
-        dataset: Any = PreSplitDataset(config)
-        dataset.digest = data_digest(dataset)
-    else:
-        dataset = EventLogDataset(config)
-        dataset.digest = data_digest(dataset)  # of the events in the order of the file
-        dataset.sort_events()
+    dataset: Any = (PreSplitDataset if config["benchmark_filename"] else EventLogDataset)(config)
+    dataset.digest = data_digest(dataset)  # of the events in the order of the file
+    dataset.sort_events()
     return dataset
 
 

@@ -1,6 +1,5 @@
 """`eval_users`: the users on whom a model is validated during training."""
 
-import hashlib
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -8,6 +7,7 @@ import numpy as np
 import torch
 
 from recbole_ext.data.loaders import SeededLoader, check_classes, seeded
+from recbole_ext.utils.random_state import seed_from
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def sample_users(loader: Any, config: Any) -> UserSample | None:
     if size is None:
         return None
     dataset, (users, ids) = loader._dataset, _users(loader._dataset)
-    keys = [_hash(config["seed"], token) for token in dataset.field2id_token[dataset.uid_field][ids]]
+    keys = [seed_from(f"{config['seed']} {token}") for token in dataset.field2id_token[dataset.uid_field][ids]]
     rows = np.flatnonzero(np.isin(users, ids[np.argsort(keys)[: size.users]]))
     part = dataset.copy(dataset.inter_feat[torch.from_numpy(rows)])
     loader_class: Any = next(parent for parent in type(loader).__mro__ if not issubclass(parent, SeededLoader))
@@ -73,8 +73,3 @@ def _users(dataset: Any) -> tuple[np.ndarray, np.ndarray]:
     """The user of each row, and all different users, ascending."""
     users = dataset.inter_feat[dataset.uid_field].numpy()
     return users, np.unique(users)
-
-
-def _hash(seed: int, token: Any) -> int:
-    """A number of 64 bits, the same in every process."""
-    return int.from_bytes(hashlib.blake2b(f"{seed} {token}".encode(), digest_size=8).digest(), "little")

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from recbole_ext.distributed import processes
+from recbole_ext.utils.batch_samplers import batches_of
 
 
 @dataclass
@@ -68,14 +69,12 @@ class SharedEvaluation:
         """The metrics of all users; see `CheckedTrainer.evaluate`."""
         if not eval_data:
             return super().evaluate(eval_data, *args, **kwargs)
-        all_rows = eval_data.batch_sampler
-        own = self.own_batches = OwnBatches(all_rows)
-        eval_data.__dict__["batch_sampler"] = own  # torch does not let it be assigned
+        own = self.own_batches = OwnBatches(eval_data.batch_sampler)
         self.eval_collector.merge = own.merge
         try:
-            result = super().evaluate(eval_data, *args, **kwargs)
+            with batches_of(eval_data, own):
+                result = super().evaluate(eval_data, *args, **kwargs)
         finally:
-            eval_data.__dict__["batch_sampler"] = all_rows
             self.own_batches = self.eval_collector.merge = None
         values = processes.of_first(torch.tensor(list(result.values()), dtype=torch.float64))
         return type(result)(zip(result, values.tolist(), strict=True))

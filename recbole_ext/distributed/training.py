@@ -1,6 +1,5 @@
 """Training by several processes: each computes its share of every batch, and all take the same steps."""
 
-import hashlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,6 +12,9 @@ from recbole_ext.distributed import processes
 from recbole_ext.distributed.gradients import sum_gradients
 from recbole_ext.distributed.share import Share, same_draws_in_all
 from recbole_ext.errors import InputError, ProcessLost
+from recbole_ext.utils.batch_samplers import batches_of
+from recbole_ext.utils.random_state import seed_from
+from recbole_ext.utils.recbole_trainers import has_own_epochs, recbole_class
 
 Loss = Tensor | tuple[Tensor, ...]
 
@@ -59,11 +61,8 @@ class SharedTraining:
             self.model, loss_func or self.model.calculate_loss, getattr(train_data, "times", 1), own_rows,
             self.takes_whole_batches, self.config["seed"], epoch_idx, done,
         )  # fmt: skip
-        train_data.__dict__["batch_sampler"] = own_rows or all_rows  # torch does not let it be assigned
-        try:
+        with batches_of(train_data, own_rows or all_rows):
             return super()._train_epoch(train_data, epoch_idx, loss_func, show_progress)
-        finally:
-            train_data.__dict__["batch_sampler"] = all_rows
 
     def _draws_for_batches(self, loader: Any) -> bool:
         """Whether numbers are drawn for whole batches, which every process therefore needs."""
@@ -119,8 +118,7 @@ class SharedLoss:
 
     def __call__(self, batch: Any) -> Loss:
         number, count = processes.rank(), processes.size()
-        text = f"{self.seed} {self.epoch} {self.batches} {number}"
-        seed = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
+        seed = seed_from(f"{self.seed} {self.epoch} {self.batches} {number}") >> 1  # torch takes no larger ones
         examples = len(batch) // self.times if self.own_rows is None else self.own_rows.examples[self.batches]
         self.batches += 1
         share = Share(examples, number, count, seed)
@@ -166,11 +164,10 @@ def check_model(trainer: Any) -> None:
         InputError: says why.
     """
     config, model = trainer.config, trainer.model
-    recbole_class: Any = next(parent for parent in type(trainer).__mro__ if parent.__module__.startswith("recbole."))
     reason = ""
     if config["MODEL_TYPE"] == ModelType.TRADITIONAL or not list(model.parameters()):
         reason = "does not learn by gradients"
-    elif recbole_class._train_epoch is not Trainer._train_epoch or recbole_class.fit is not Trainer.fit:
+    elif has_own_epochs(trainer) or recbole_class(trainer).fit is not Trainer.fit:
         reason = "has its own kind of epoch in RecBole"
     elif any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules()):
         reason = "normalises over the examples of a batch, of which each process has a part"

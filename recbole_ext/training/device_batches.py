@@ -5,10 +5,10 @@ from typing import Any
 
 import torch
 from recbole.data.interaction import Interaction
-from recbole.trainer import Trainer
 from torch import Tensor
 
 from recbole_ext.model.host_copies import with_copy
+from recbole_ext.utils.recbole_trainers import has_own_epochs
 
 
 class DeviceBatches:
@@ -24,8 +24,7 @@ class DeviceBatches:
     device: torch.device
 
     def _train_epoch(self, train_data, epoch_idx, loss_func=None, show_progress=False):
-        trainer = next(parent for parent in type(self).__mro__ if parent.__module__.startswith("recbole."))
-        if self.device.type != "cpu" and trainer._train_epoch is Trainer._train_epoch:  # else it has loops of its own
+        if self.device.type != "cpu" and not has_own_epochs(self):
             train_data = BatchesOnDevice(train_data, self.device, self.config["ITEM_LIST_LENGTH_FIELD"])
             loss_func = reading_once(loss_func or self.model.calculate_loss)
         return super()._train_epoch(train_data, epoch_idx, loss_func, show_progress)

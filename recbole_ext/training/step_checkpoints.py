@@ -8,7 +8,6 @@ from logging import getLogger
 from time import monotonic
 from typing import Any
 
-from recbole.trainer import Trainer
 from torch import Tensor
 
 from recbole_ext.checkpoint.training_run import ResumeState, latest_file
@@ -17,6 +16,8 @@ from recbole_ext.errors import InputError
 from recbole_ext.training.device_batches import reading_once
 from recbole_ext.training.weight_average import WeightAverage
 from recbole_ext.utils import signals as stopping
+from recbole_ext.utils.batch_samplers import batches_of
+from recbole_ext.utils.recbole_trainers import has_own_epochs
 
 Loss = float | tuple[float, ...]
 
@@ -43,8 +44,7 @@ class StepCheckpoints:
 
     def fit(self, train_data, *args, **kwargs):
         """RecBole's training; `InputError` if the trainer passes over the data more than once in an epoch."""
-        trainer = next(parent for parent in type(self).__mro__ if parent.__module__.startswith("recbole."))
-        if self.config["checkpoint_minutes"] and trainer._train_epoch is not Trainer._train_epoch:
+        if self.config["checkpoint_minutes"] and has_own_epochs(self):
             raise InputError(
                 f"checkpoint_minutes is {self.config['checkpoint_minutes']}, but {self.config['model']} has its own "
                 f"kind of epoch, which is stored at its end only; leave it out."
@@ -170,12 +170,8 @@ class RemainingBatches:
             yield batch
 
     def _remaining(self) -> Iterator[Any]:
-        rows = self.loader.batch_sampler
-        self.loader.__dict__["batch_sampler"] = _RowsFrom(rows, self.first)  # torch does not let it be assigned
-        try:
+        with batches_of(self.loader, _RowsFrom(self.loader.batch_sampler, self.first)):
             return iter(self.loader)  # which keeps the sampler of this moment
-        finally:
-            self.loader.__dict__["batch_sampler"] = rows
 
 
 @dataclass(frozen=True)

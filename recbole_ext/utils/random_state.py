@@ -1,6 +1,7 @@
 """The state of all random generators of the process: Python's, NumPy's and torch's."""
 
 import contextlib
+import hashlib
 import random
 from collections.abc import Iterator
 from typing import Any
@@ -36,6 +37,11 @@ def restore(states: dict[str, Any]) -> None:
     if "cuda" in states and torch.cuda.is_available():
         for device, state in enumerate(states["cuda"][: torch.cuda.device_count()]):
             torch.cuda.set_rng_state(state.cpu(), device)
+
+
+def seed_from(text: str) -> int:
+    """A number of 64 bits that depends on the text alone, the same in every process."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
 @contextlib.contextmanager
