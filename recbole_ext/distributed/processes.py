@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from recbole_ext.distributed import rendezvous
 from recbole_ext.distributed.environment import FILE_STORE, are_announced
 from recbole_ext.errors import InputError, ProcessLost
 from recbole_ext.utils.signals import ended_by_sigterm
@@ -82,11 +83,10 @@ def joined() -> Iterator[None]:
     has_nccl = torch.cuda.is_available() and dist.is_nccl_available()
     file = os.environ.get(FILE_STORE)
     with _lost_processes_named(), ended_by_sigterm():
+        store = dist.FileStore(file, count) if file else rendezvous.fresh_store(number, count)
         dist.init_process_group(
-            "cpu:gloo,cuda:nccl" if has_nccl else "gloo", timeout=TIMEOUT, rank=number, world_size=count,
-            store=dist.FileStore(file, count) if file else None,
+            "cpu:gloo,cuda:nccl" if has_nccl else "gloo", store=store, timeout=TIMEOUT, rank=number, world_size=count,
         )  # fmt: skip
-        store = dist.distributed_c10d._get_default_store()
         _group = _latest = Group(number, count, *local, store, dist.new_group(backend="gloo", timeout=PATIENCE))
     try:
         yield
