@@ -29,10 +29,13 @@ LABELS = {"threshold": {"rating": 4}, "metrics": ["AUC"], "valid_metric": "AUC",
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "MEANTIME cloze": ("MEANTIME", {"loss_type": "CE"}),
     "MEANTIME next": ("MEANTIME", {"loss_type": "CE", "objective": "next"}),
+    "MEANTIME next, gap_kernel triton": (
+        "MEANTIME", {"loss_type": "CE", "objective": "next", "gap_kernel": "triton"},
+    ),
     "LightSANs": ("LightSANs", {"loss_type": "CE"}),
     "TiSASRec": ("TiSASRec", {"loss_type": "CE"}),
     "BST": ("BST", {**LABELS, "train_neg_sample_args": None}),
-}
+}  # fmt: skip
 COMPARED = ("loss", "gradients", "scores")
 TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 UNITS = {"copy": "GB/s", "float32": "TFLOP/s", "bfloat16": "TFLOP/s"}

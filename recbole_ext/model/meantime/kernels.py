@@ -9,6 +9,7 @@ B batch, R query positions, T positions, h features of a kernel, G grid points.
 """
 
 import math
+import os
 from typing import Any
 
 import torch
@@ -92,10 +93,12 @@ class GapTable(nn.Module):
         hidden: h, features of a kernel.
         freq: base of the frequencies.
         tau: seconds in a gap of 1.
+        in_triton: whether GPUs read the table by `gap_kernel`.
     """
 
-    def __init__(self, kernels: list[str], hidden: int, freq: float, tau: float):
+    def __init__(self, kernels: list[str], hidden: int, freq: float, tau: float, in_triton: bool = False):
         super().__init__()
+        self.in_triton = in_triton
         self.longest = math.log1p(LONGEST_GAP / tau)
         self.step = self.longest / (GRID - 2)
         u = torch.arange(-1, GRID + 1, dtype=torch.float64) * self.step
@@ -104,7 +107,7 @@ class GapTable(nn.Module):
             table = TABULATED[name](torch.expm1(u), w).T.contiguous()  # [h, G+2]
             self.register_buffer(name, as_bits(table), persistent=False)
 
-    def locate(self, query_time: Tensor, time: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    def locate(self, query_time: Tensor, time: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
         """The table cell of each gap, once per batch for all layers and both kernels.
 
         Args:
@@ -114,10 +117,13 @@ class GapTable(nn.Module):
         Returns:
             cell: grid point to the left of each gap, int64 [B, R, T].
             weights: of the four nearest grid points, [4, B, R, T].
+            For `gap_kernel`: positions in the table instead, [B, R, T], and `None`.
         """
         dtype = torch.promote_types(dtype, torch.float32)
         gap = (query_time.unsqueeze(-1) - time.unsqueeze(-2)).abs_().to(dtype)
         position = gap.log1p_().clamp_(max=self.longest).div_(self.step)
+        if self.in_triton and (position.is_cuda or os.environ.get("TRITON_INTERPRET") == "1"):
+            return position, None
         cell = position.to(torch.int64).clamp_(max=GRID - 2)
         x = position.sub_(cell)
         left, right, far = x + 1, x - 1, x - 2
@@ -125,11 +131,27 @@ class GapTable(nn.Module):
         weights = torch.stack([outer * far / -6, inner * right / 2, inner * x / -2, outer * left / 6])
         return cell, weights
 
-    def forward(self, name: str, a: Tensor, cell: Tensor, weights: Tensor) -> Tensor:
-        """Logits a_i . phi(D_ij) of the kernel `name`: a [B, R, h] -> [B, R, T]."""
+    def forward(self, name: str, a: Tensor, cell: Tensor, weights: Tensor | None) -> Tensor:
+        """Logits a_i . phi(D_ij) of the kernel `name`: a [B, R, h], and what `locate` returns, -> [B, R, T]."""
+        dtype = cell.dtype if weights is None else weights.dtype
         with torch.autocast(a.device.type, enabled=False):
-            table = a.to(weights.dtype) @ getattr(self, name).view(torch.float64).to(weights.dtype)  # [B, R, G+2]
+            table = a.to(dtype) @ getattr(self, name).view(torch.float64).to(dtype)  # [B, R, G+2]
+        if weights is None:
+            return _triton_kernel().ReadTable.apply(table, cell)
         return _ReadTable.apply(table, cell, weights)
+
+
+def _triton_kernel() -> Any:
+    """The module `gap_kernel`, which imports Triton: CPU builds of torch come without it.
+
+    Raises:
+        InputError: Triton is not installed.
+    """
+    try:
+        from recbole_ext.model.meantime import gap_kernel
+    except ImportError as error:
+        raise InputError(f"gap_kernel is triton, but {error.name} is not installed; set it to torch.") from error
+    return gap_kernel
 
 
 class _ReadTable(torch.autograd.Function):

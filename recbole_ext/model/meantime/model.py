@@ -94,7 +94,7 @@ class MEANTIME(SequentialRecommender):
         self.kernel_embeddings = nn.ModuleDict({name: nn.Embedding(sizes[name], hidden) for name in self.absolute})
         self.sin = SinPhases(hidden, options.freq) if "sin" in self.relative else None
         tabulated = [name for name in self.relative if name in TABULATED]
-        self.table = GapTable(tabulated, hidden, options.freq, self.tau) if tabulated else None
+        self.table = GapTable(tabulated, hidden, options.freq, self.tau, options.in_triton) if tabulated else None
         block = SASRecBlock if self.is_sasrec else MixedBlock
         self.blocks = nn.ModuleList(
             block(

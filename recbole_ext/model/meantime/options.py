@@ -11,7 +11,8 @@ VALIDATORS = {
     "absolute_kernels": OrNone(ListOf(OneOf("position", "day", "constant"), may_be_empty=True)),
     "relative_kernels": OrNone(ListOf(OneOf("sin", *TABULATED), may_be_empty=True)),
     "kernel_freq": Number("(0, inf)"), "kernel_time_unit": Number("[1e-6, 4294967296]"),  # seconds
-    "objective": OneOf("cloze", "next"), "architecture": OneOf("bert4rec", "sasrec"),
+    "gap_kernel": OneOf("torch", "triton"), "objective": OneOf("cloze", "next"),
+    "architecture": OneOf("bert4rec", "sasrec"),
     **LOSS_VALIDATORS, "loss_type": OneOf(*LOSSES, AUTO), "full_softmax_items": Int("[0, inf)"),
     "query_time": OneOf("target", "last"), "mask_ratio": Number("(0, 1]"), "train_window": Int("[1, inf)"),
     "hidden_size": Int("[1, inf)"), "inner_size": Int("[1, inf)"), "n_layers": Int("[1, inf)"),
@@ -33,6 +34,7 @@ class MeantimeOptions:
         self.relative: list[str] = values["relative_kernels"] or []
         self.query_time, self.mask_ratio = values["query_time"], float(values["mask_ratio"])
         self.freq, self.tau = float(values["kernel_freq"]), float(values["kernel_time_unit"])
+        self.in_triton: bool = values["gap_kernel"] == "triton"
         for key, names in (("absolute_kernels", self.absolute), ("relative_kernels", self.relative)):
             if len(set(names)) < len(names):
                 raise InputError(f"{key} is {names}; kernels must be distinct.")
