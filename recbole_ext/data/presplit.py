@@ -11,7 +11,8 @@ from recbole.utils import FeatureType
 from recbole_ext.data.event_log_dataset import EventLogDataset
 from recbole_ext.data.examples import EventLog, Examples
 from recbole_ext.data.files.atomic_file import AtomicTable
-from recbole_ext.data.files.exact_time import ANY_NUMBER, EVENTS
+from recbole_ext.data.files.checked_files import EVENTS
+from recbole_ext.data.files.exact_time import ANY_NUMBER
 from recbole_ext.data.ranges import Ranges
 from recbole_ext.data.splits import add_empty_validation
 from recbole_ext.errors import InputError

@@ -14,7 +14,7 @@ import torch
 
 from recbole_ext import create_dataset, data_preparation
 from recbole_ext.data import prepared_copy
-from recbole_ext.data.files import exact_time
+from recbole_ext.data.files import checked_files
 from recbole_ext.data.prepared_copy import MAGIC, MOST_COPIES
 
 COLUMNS = ("user_id:token", "item_id:token", "timestamp:float", "rating:float")
@@ -43,9 +43,11 @@ def start(make_config, path, monkeypatch):
 
     def start(model="MEANTIME", **keys):
         read = []
-        first = exact_time.read_atomic
+        first = checked_files.read_atomic
         with monkeypatch.context() as patch:
-            patch.setattr(exact_time, "read_atomic", lambda *args, **keys: read.append(args[0]) or first(*args, **keys))
+            patch.setattr(
+                checked_files, "read_atomic", lambda *args, **keys: read.append(args[0]) or first(*args, **keys)
+            )
             data = create_dataset(make_config(model, data_path=path, **{**KEYS, **keys}))
         return data, bool(read)
 
@@ -302,7 +304,7 @@ def test_a_moved_folder_keeps_its_copy(start, path, monkeypatch, make_config):
     moved = str(path) + "_moved"
     os.rename(path, moved)
     read = []
-    monkeypatch.setattr(exact_time, "read_atomic", lambda *args, **keys: read.append(args))
+    monkeypatch.setattr(checked_files, "read_atomic", lambda *args, **keys: read.append(args))
     data = create_dataset(make_config("MEANTIME", data_path=moved, **KEYS))
     assert not read
     assert data.dataset_path == os.path.join(moved, "toy")
