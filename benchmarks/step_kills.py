@@ -3,10 +3,11 @@
     python benchmarks/step_kills.py [--kills 100] [--minutes 0.05] [--users 2000] [--seed 2020] [--output FILE]
 
 One training of a small model, whose epoch is many small batches. Each life of it ends by SIGKILL: in a new process
-during imports and start, at a random moment, or while a checkpoint is written. The next life resumes it. At the end the
-epoch is completed, and losses, weights, optimiser and random numbers are compared, bit for bit, with those of a training
-that nobody interrupted. Lost time is what lies between the last checkpoint and the kill; of a life that wrote none,
-between its first batch and the kill. Lives are forked, as in `faults.py`. Writes `benchmarks/results/step_kills.md`.
+during imports and start, at a random moment, or while a checkpoint is written. The next life resumes it. At the end
+the epoch is completed, and losses, weights, optimiser and random numbers are compared, bit for bit, with those of a
+training that nobody interrupted. Lost time is what lies between the last checkpoint and the kill; of a life that wrote
+none, between its first batch and the kill. Lives are forked, as in `faults.py`. Writes
+`benchmarks/results/step_kills.md`.
 """
 
 import argparse
