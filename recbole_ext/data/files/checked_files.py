@@ -123,6 +123,9 @@ class CheckedDataset(SequentialDataset):
                         f"{table.path} line 1: '{wrong}' is named by threshold; it should be {field}:float."
                     )
         id_field = {USERS: self.uid_field, ITEMS: self.iid_field}.get(source)
+        if table.types.get(id_field, FeatureType.TOKEN) != FeatureType.TOKEN:  # no id would be that of an event
+            wrong, key = f"{id_field}:{table.types[id_field].value}", "USER_ID" if source == USERS else "ITEM_ID"
+            raise InputError(f"{table.path} line 1: '{wrong}' is {key}_FIELD; it should be {id_field}:token.")
         for name in table.types:
             # RecBole joins tables by column name, so one column would silently replace the other
             if source in (USERS, ITEMS) and name != id_field and name in self.field2source:
