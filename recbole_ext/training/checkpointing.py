@@ -180,7 +180,7 @@ class ResumableCheckpoints:
         self.resume_state = latest
         self.best_valid_result = OrderedDict(checkpoint["best_valid_result"]) or None
         self.curves = LearningCurves(checkpoint.get("curves"))
-        self.saved_model_file, self._owns_file = latest.best_file, True
+        self.saved_model_file, self._owns_file = os.path.abspath(latest.best_file), True
         self._run_id = checkpoint.get("run", self._run_id)
 
     def _resume(self, latest: ResumeState) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import zipfile
+from pathlib import Path
 
 import pytest
 import recbole.data.dataset.dataset as recbole_dataset
@@ -35,6 +36,17 @@ def test_a_wrong_event_is_refused_with_file_line_column_and_value(columns, event
     events = [line[: len(columns)] for line in good] + [event, (1, "x", 8, 3)[: len(columns)]]
     columns_wanted = {"inter": ["user_id", "item_id", "timestamp", "rating"]}
     refused(load, sentence, data_path=write_events(events, columns), load_col=columns_wanted)
+
+
+@pytest.mark.parametrize(("suffix", "key"), [("user", "USER_ID"), ("item", "ITEM_ID")])
+def test_ids_of_users_and_items_are_tokens_in_every_file(suffix, key, load, write_events):
+    path = write_events([(1, 1, 5), (2, 2, 6), (1, 2, 7), (2, 1, 8)])
+    (file,) = Path(path).glob("*/*.inter")
+    field = f"{suffix}_id"
+    file.with_suffix(f".{suffix}").write_text(f"{field}:float\tkind:token\n1\tx\n2\ty\n")
+    columns = {"inter": ["user_id", "item_id", "timestamp"], suffix: [field, "kind"]}
+    sentence = rf"toy\.{suffix} line 1: '{field}:float' is {key}_FIELD; it should be {field}:token"
+    refused(load, sentence, data_path=path, load_col=columns)
 
 
 @pytest.mark.parametrize(("unit", "first", "warned"), [("ms", 1.6e9, True), ("ms", 1.6e12, False), ("s", 100, False)])

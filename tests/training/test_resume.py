@@ -176,6 +176,7 @@ def test_the_command_line_resumes(write_events, random_events, capsys):
     path = write_events(random_events())
     assert main(command(path, "--epochs=1")) == 0
     (file,) = Path("saved").glob("*.pth")
+    capsys.readouterr()
     assert main([f"--resume={file}", "--epochs=2"]) == 0
     assert f"checkpoint: {file.absolute()}" in capsys.readouterr().out
     assert training_run.find_resume_state(file).checkpoint["epoch"] == 1
