@@ -63,13 +63,13 @@ def words(keys: dict[str, Any], **more: Any) -> list[str]:
     return [f"--{key}={value}" for key, value in {**keys, **more}.items()]
 
 
-def write_data(folder: Path, seed: int, users: int = 30, events: tuple[int, int] = (4, 13)) -> None:
-    """Events of some users with 20 items; each user has at least the first number of events, fewer than the second."""
+def write_data(folder: Path, seed: int) -> None:
+    """Events of 30 users with 20 items."""
     generator = np.random.default_rng(seed)
     (folder / "shop").mkdir(parents=True)
     lines = ["user_id:token\titem_id:token\ttimestamp:float"]
-    for user in range(users):
-        for _ in range(int(generator.integers(*events))):
+    for user in range(30):
+        for _ in range(int(generator.integers(4, 13))):
             time_of = 1.6e9 + int(generator.integers(0, 40 * 86400))
             lines.append(f"u{user}\ti{generator.integers(20)}\t{time_of}")
     (folder / "shop" / "shop.inter").write_text("\n".join(lines) + "\n")
@@ -279,18 +279,14 @@ def compared(folder: Path, killed: Killed, epochs: int) -> list[str]:
     if ended(fork(lambda: command(words({**KEYS, **LARGE}, checkpoint_dir="straight", epochs=epochs)), log)):
         raise RuntimeError(told(log))
     (straight,) = (folder / "straight").glob("*.pth")
-    return different_states(killed.checkpoint(), straight)
-
-
-def different_states(one: Path, other: Path) -> list[str]:
-    """Where the states of two runs differ, in the best or the latest epoch."""
     apart = []
+    # the best and the latest epoch
     for load in (checkpoint.load, lambda path: training_run.find_resume_state(path).checkpoint):
-        states = [
+        one, other = (
             {key: value for key, value in load(str(path)).items() if key not in ("run", "config")}
-            for path in (one, other)
-        ]
-        apart += list(different(*states))
+            for path in (killed.checkpoint(), straight)
+        )
+        apart += list(different(one, other))
     return apart
 
 
@@ -476,14 +472,15 @@ def damage(folder: Path, seed: int) -> list[str]:
 # -------------------------------------------------------------------- the page
 
 
-def provenance(command_line: str, begin: float) -> str:
+def provenance(options: argparse.Namespace, begin: float) -> str:
     """Date, hardware, time, versions and command of a part."""
     listed = ", ".join(f"{key} {value}" for key, value in versions().items())
     return (
         f"{date.today()}, {os.cpu_count()} CPU cores ({platform.machine()}), 1 thread, busy with other work; "
         f"{sum(os.times()[:4]) / 60:.0f} CPU minutes in {(time.time() - begin) / 60:.0f} minutes. "
         f"Versions: {listed}.\n"
-        f"Command: `python benchmarks/{command_line}`"
+        f"Command: `python benchmarks/faults.py --part {options.part} --kills {options.kills} "
+        f"--minutes {options.minutes:g} --seed {options.seed}`"
     )
 
 
@@ -495,13 +492,6 @@ def page(path: Path, part: str, text: str) -> str:
     return "# Faults\n\n" + "\n\n".join(f"## {name}\n\n{parts[name]}" for name in sorted(parts)) + "\n"
 
 
-def prepare_process() -> None:
-    """One thread, without measuring the machine's load for RecBole's log, and with what a start imports."""
-    torch.set_num_threads(1)
-    quick_start.get_environment = lambda config: type("Table", (), {"draw": staticmethod(lambda: "not measured")})
-    Config("MEANTIME", "ml-100k", argv=[])
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--part", choices=["kills", "damage"], required=True)
@@ -510,7 +500,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=2020)
     parser.add_argument("--output", type=Path, default=RESULTS)
     options = parser.parse_args()
-    prepare_process()
+    torch.set_num_threads(1)
+    quick_start.get_environment = lambda config: type("Table", (), {"draw": staticmethod(lambda: "not measured")})
+    Config("MEANTIME", "ml-100k", argv=[])  # imports what a start imports
     begin, here = time.time(), os.getcwd()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name).resolve()
@@ -520,9 +512,7 @@ def main() -> None:
         lines = damage(folder, options.seed) if options.part == "damage" else kills(folder, options)
         os.chdir(here)
     title = {"damage": "Damaged checkpoints", "kills": "Training that is killed"}[options.part]
-    command_line = f"faults.py --part {options.part} --kills {options.kills} --minutes {options.minutes:g}"
-    command_line += f" --seed {options.seed}"
-    text = "\n".join(lines).strip() + "\n\n" + provenance(command_line, begin)
+    text = "\n".join(lines).strip() + "\n\n" + provenance(options, begin)
     options.output.write_text(page(options.output, title, text))
     print(text)
 
