@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Sequence
 
 from recbole_ext.cli.run import number_of_processes
+from recbole_ext.distributed import environment
 from recbole_ext.distributed.environment import LOST, are_announced, end_with_parent, was_launched
 from recbole_ext.distributed.launcher import launch
 from recbole_ext.errors import InputError, ProcessLost, SearchError, is_lack_of_memory
@@ -41,6 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         # RecBole's deprecation warnings do not concern users
         warnings.filterwarnings("ignore", category=FutureWarning)
+        if (wrong := environment.problem()) is not None:
+            raise InputError(wrong)
         end_with_parent()
         with graceful_signals(), _processes_joined():
             _command(argv)
@@ -74,7 +77,7 @@ def _say(sentence: str) -> None:
 
 def _print_error(text: str) -> None:
     """Print to standard error, unless another process of this run has already said why it fails."""
-    if are_announced():
+    if are_announced() and environment.problem() is None:
         from recbole_ext.distributed.processes import says_failure
 
         if not says_failure():

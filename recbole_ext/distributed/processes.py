@@ -15,13 +15,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from recbole_ext.distributed import rendezvous
+from recbole_ext.distributed import environment, rendezvous
 from recbole_ext.distributed.environment import FILE_STORE, are_announced
 from recbole_ext.errors import InputError, ProcessLost
 from recbole_ext.utils.signals import ended_by_sigterm
 
 # that a process waits for the others in a training step
-TIMEOUT = datetime.timedelta(seconds=float(os.environ.get("RECBOLE_EXT_TIMEOUT") or 60))
+TIMEOUT = datetime.timedelta(seconds=float(os.environ.get(environment.TIMEOUT) or 60))
 PATIENCE = datetime.timedelta(days=1)  # that it waits while one of them reads, writes or evaluates
 FAILED = "recbole_ext/failed"
 
@@ -98,8 +98,8 @@ def joined() -> Iterator[None]:
 
 def says_failure() -> bool:
     """Whether this process should say why the run fails: the first one that asks, so that there is one sentence."""
-    if _latest is None:
-        return not are_announced() or os.environ["RANK"] == "0"
+    if _latest is None:  # they have not met
+        return True
     try:
         return _latest.store.compare_set(FAILED, "", str(_latest.rank)) == str(_latest.rank).encode()
     except RuntimeError:  # the machine of the store is gone
@@ -131,10 +131,12 @@ def _lost_processes_named() -> Iterator[None]:
     """Turn errors of communication into `ProcessLost`."""
     try:
         yield
+    except ProcessLost:
+        raise
     except RuntimeError as error:
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ProcessLost(
-            f"another process has ended, or has not answered for {TIMEOUT.seconds} seconds ({first[:160]})"
+            f"another process has ended, or has not answered for {TIMEOUT.total_seconds():g} seconds ({first[:160]})"
         ) from error
 
 

@@ -6,47 +6,95 @@ has, and keep their addresses below it.
 """
 
 import datetime
+import math
 import os
+import sys
 import time
 import uuid
 
 import torch.distributed as dist
 
+from recbole_ext.errors import ProcessLost
+
 # to start Python on all machines after the first one
-PATIENCE = datetime.timedelta(minutes=10)
+PATIENCE = datetime.timedelta(minutes=5)
+NOTICE = 20.0  # seconds, after which a process says whom it waits for
 INTERVAL = 0.05  # seconds between two looks into the store
 
 
-def fresh_store(rank: int, size: int, patience: datetime.timedelta = PATIENCE) -> dist.Store:
+class Waiting:
+    """The time that a process waits for the others.
+
+    Args:
+        patience: how long.
+    """
+
+    def __init__(self, patience: datetime.timedelta = PATIENCE):
+        self.patience, self.parent = patience, os.getppid()
+        self.begin, self.notice = time.monotonic(), NOTICE
+
+    def pause(self, who: str) -> None:
+        """Wait a moment for `who`.
+
+        Raises:
+            ProcessLost: the time is over; or torchrun has ended, and has perhaps started other processes elsewhere.
+        """
+        waited = time.monotonic() - self.begin
+        if waited > self.patience.total_seconds():
+            raise ProcessLost(f"{who} did not come within {self.patience.total_seconds():g} seconds")
+        if os.getppid() != self.parent:
+            raise ProcessLost("the program that started this process has ended")
+        if waited > self.notice:
+            print(f"recbole-ext: waiting for {who}", file=sys.stderr, flush=True)
+            self.notice = math.inf
+        time.sleep(INTERVAL)
+
+
+def fresh_store(rank: int, size: int) -> dist.Store:
     """The part of torchrun's store that this attempt alone uses, the same in all processes.
 
     Args:
         rank: number of this process, from 0.
         size: number of processes.
-        patience: how long it waits for the others.
 
     Raises:
-        RuntimeError: the store cannot be reached, or other processes have not come.
+        ProcessLost: the store cannot be reached, or other processes have not come.
     """
-    is_agents = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"  # otherwise the first process holds the store
-    shared = dist.TCPStore(
-        os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=rank == 0 and not is_agents,
-        timeout=patience, wait_for_workers=False,
-    )  # fmt: skip
-    return dist.PrefixStore(agree(dist.PrefixStore("recbole_ext", shared), rank, size, patience), shared)
+    waiting = Waiting()
+    shared = _connected(rank, waiting)
+    return dist.PrefixStore(agree(dist.PrefixStore("recbole_ext", shared), rank, size, waiting), shared)
 
 
-def agree(store: dist.Store, rank: int, size: int, patience: datetime.timedelta) -> str:
-    """A name for this attempt, which all its processes have and no process of an earlier attempt has.
+def _connected(rank: int, waiting: Waiting) -> dist.Store:
+    """The store at `MASTER_ADDR`, which torchrun or the first process holds."""
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    holds = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+    while True:
+        try:
+            store = dist.TCPStore(
+                address, port, is_master=holds, timeout=datetime.timedelta(seconds=NOTICE), wait_for_workers=False
+            )
+        except RuntimeError as error:
+            if holds:  # the port is taken
+                raise
+            if "timed out" not in str(error) and "Timeout" not in type(error).__name__:
+                time.sleep(1)
+            waiting.pause(f"the first process at {address}:{port}")
+        else:
+            store.set_timeout(waiting.patience)
+            return store
+
+
+def agree(store: dist.Store, rank: int, size: int, waiting: Waiting) -> str:
+    """A name for this attempt, the same in all its processes.
 
     The first process makes up the name. It answers every process by the word that this process has made up, so that
     nobody takes an answer to an earlier attempt for its own. Each process then says that it has come, below the name.
     """
-    end = time.monotonic() + patience.total_seconds()
-    return _invite(store, size, end) if rank == 0 else _accept(store, rank, end)
+    return _invite(store, size, waiting) if rank == 0 else _accept(store, rank, waiting)
 
 
-def _invite(store: dist.Store, size: int, end: float) -> str:
+def _invite(store: dist.Store, size: int, waiting: Waiting) -> str:
     name = uuid.uuid4().hex
     missing = set(range(1, size))
     while missing:
@@ -56,12 +104,12 @@ def _invite(store: dist.Store, size: int, end: float) -> str:
             elif store.check([f"word/{rank}"]):
                 store.set(f"answer/{store.get(f'word/{rank}').decode()}", name)
         if missing:
-            _pause(end, f"of {size} processes, {', '.join(map(str, sorted(missing)))} have not come")
+            waiting.pause(f"process {', '.join(map(str, sorted(missing)))} of {size}")
     store.set(f"{name}/all", "")
     return name
 
 
-def _accept(store: dist.Store, rank: int, end: float) -> str:
+def _accept(store: dist.Store, rank: int, waiting: Waiting) -> str:
     word, name = uuid.uuid4().hex, ""
     store.set(f"word/{rank}", word)
     while not (name and store.check([f"{name}/all"])):
@@ -69,11 +117,5 @@ def _accept(store: dist.Store, rank: int, end: float) -> str:
             # the first process of an earlier attempt may have answered before that of this one
             name = store.get(f"answer/{word}").decode()
             store.set(f"{name}/{rank}", "")
-        _pause(end, "the first process has not come" if not name else "not all processes have come")
+        waiting.pause("the others" if name else "the first process")
     return name
-
-
-def _pause(end: float, problem: str) -> None:
-    if time.monotonic() > end:
-        raise RuntimeError(problem)
-    time.sleep(INTERVAL)

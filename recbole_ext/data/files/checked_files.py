@@ -123,7 +123,7 @@ class CheckedDataset(SequentialDataset):
                         f"{table.path} line 1: '{wrong}' is named by threshold; it should be {field}:float."
                     )
         id_field = {USERS: self.uid_field, ITEMS: self.iid_field}.get(source)
-        if table.types.get(id_field, FeatureType.TOKEN) != FeatureType.TOKEN:  # no id would be that of an event
+        if id_field in table.types and table.types[id_field] != FeatureType.TOKEN:  # no id would be that of an event
             wrong, key = f"{id_field}:{table.types[id_field].value}", "USER_ID" if source == USERS else "ITEM_ID"
             raise InputError(f"{table.path} line 1: '{wrong}' is {key}_FIELD; it should be {id_field}:token.")
         for name in table.types:

@@ -21,7 +21,7 @@ BLOCK = 256  # keys of a program
 def _locate(position, columns, mask, last_cell):
     """Grid point to the left of each position, and the weights of the four nearest points, as `GapTable.locate`."""
     p = tl.load(position + columns, mask=mask, other=0.0)
-    cell = tl.minimum(p.to(tl.int32), last_cell)
+    cell = tl.minimum(tl.maximum(p.to(tl.int32), 0), last_cell)  # a time that is no number reads no other memory
     x = p - cell
     left, right, far = x + 1, x - 1, x - 2
     inner, outer = left * far, x * right
