@@ -7,12 +7,15 @@ def main() -> int:
     """Run it; returns the exit status. Without RecBole that is 2, with the command that installs it."""
     try:
         from recbole_ext.cli.entry import program
+
+        return program()
+    except KeyboardInterrupt:  # during the imports, before signals are handled
+        return 130
     except ImportError as error:
         if error.name != "recbole":
             raise
         print(f"recbole-ext: {error}", file=sys.stderr)
         return 2
-    return program()
 
 
 if __name__ == "__main__":

@@ -63,12 +63,12 @@ def words(keys: dict[str, Any], **more: Any) -> list[str]:
     return [f"--{key}={value}" for key, value in {**keys, **more}.items()]
 
 
-def write_data(folder: Path, seed: int) -> None:
-    """Events of 30 users with 20 items."""
+def write_data(folder: Path, seed: int, users: int = 30) -> None:
+    """Events of a few users with 20 items."""
     generator = np.random.default_rng(seed)
     (folder / "shop").mkdir(parents=True)
     lines = ["user_id:token\titem_id:token\ttimestamp:float"]
-    for user in range(30):
+    for user in range(users):
         for _ in range(int(generator.integers(4, 13))):
             time_of = 1.6e9 + int(generator.integers(0, 40 * 86400))
             lines.append(f"u{user}\ti{generator.integers(20)}\t{time_of}")

@@ -1,6 +1,6 @@
 import sys
 
-from recbole_ext.cli.entry import program
+from run_recbole_ext import main
 
 if __name__ == "__main__":  # the process of a search imports this file again
-    sys.exit(program())
+    sys.exit(main())

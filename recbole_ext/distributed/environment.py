@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import threading
 
 TIMEOUT = "RECBOLE_EXT_TIMEOUT"  # seconds that a process waits for the others in a training step; 60 if it is not set
@@ -45,10 +46,11 @@ def was_launched() -> bool:
 
 
 def end_with_parent() -> None:
-    """End this process as soon as the one that launched it has ended."""
+    """End this process as soon as the one that launched it has ended, and remove the folder of the run's file."""
 
     def watch() -> None:
         os.read(int(os.environ[PARENT]), 1)
+        shutil.rmtree(os.path.dirname(os.environ[FILE_STORE]), ignore_errors=True)  # a killed parent has left it
         os._exit(143)
 
     if was_launched():

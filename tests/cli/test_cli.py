@@ -384,3 +384,15 @@ def test_a_request_to_end_that_a_library_makes_an_error_of_is_still_one(monkeypa
     monkeypatch.setattr(cli, "_command", save)
     assert main([]) == 130
     assert capsys.readouterr().err == "recbole-ext: interrupted\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", [["-m", "recbole_ext"], ["run_recbole_ext.py"]])
+def test_ctrl_c_during_the_imports_is_no_traceback(program, tmp_path):
+    (tmp_path / "pandas.py").write_text("raise KeyboardInterrupt\n")
+    root = Path(recbole_ext.__file__).parents[1]
+    done = subprocess.run(
+        [sys.executable, *program, "--model=MEANTIME"], cwd=root, capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{root}"},
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (130, "")

@@ -146,13 +146,16 @@ def test_sigterm_to_one_process_stops_all_after_the_epoch(command, tmp_path):
     assert error.count("recbole-ext: interrupted; resume it with --resume=") == 1
 
 
-def test_the_processes_end_with_their_parent(command, tmp_path):
+def test_the_processes_end_with_their_parent_and_leave_no_folder(command, tmp_path, monkeypatch):
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
     process = command("--nproc=2", "--epochs=4000", "--checkpoint_dir=saved")
     wait_for_epochs(tmp_path / "saved", 1, process)
     workers = [worker(process, rank) for rank in range(2)]
     process.kill()
     psutil.wait_procs(workers, timeout=60)
     assert not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in workers)
+    assert not list((tmp_path / "temporary").glob("recbole-ext-*"))  # beside torch's cache
 
 
 def test_wrong_input_is_one_sentence(command):
