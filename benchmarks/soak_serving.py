@@ -41,7 +41,7 @@ def wrong_request(generator: np.random.Generator) -> tuple[Any, dict[str, Any]]:
     choices: list[tuple[Any, dict[str, Any]]] = [
         (events, {"k": text}), (events, {"k": -int(generator.integers(10**9))}), (events, {"users": [text]}),
         (events, {"at": text}), (events, {"items": text}), (text, {}),
-        (events.rename(columns={"item_id": text}), {}), (events.assign(item_id=text), {}),
+        (events.rename(columns={"item_id": text}), {}), (events.assign(item_id=None), {}),
         (events.assign(timestamp=text), {}), (events.assign(timestamp=float("nan")), {}),
         (events.assign(user_id=None), {}),
     ]  # fmt: skip
