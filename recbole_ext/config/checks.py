@@ -34,8 +34,8 @@ def check_environment(settings: dict[str, Any], model_class: Any) -> None:
     """Refuse several processes, packages that are not installed, and an optimizer that does not fit the model."""
     if settings.get("nproc", 1) not in (None, 1):
         raise InputError(
-            f"nproc is {settings['nproc']}, but this command or program runs in one process; leave it out. A training "
-            f"runs in several: give --nproc to recbole-ext run, or start it with torchrun."
+            f"nproc is {settings['nproc']}, but this command or program runs in one process, as does each trial of a "
+            f"search; leave it out, or train in several with recbole-ext run --nproc or torchrun."
         )
     if settings.get("world_size", -1) not in (None, -1, 1):
         raise InputError(f"world_size is {settings['world_size']}; torchrun sets it, so leave it out.")
