@@ -98,7 +98,8 @@ def import_all():
     import recbole_ext
     modules = [module.name for module in pkgutil.walk_packages(recbole_ext.__path__, "recbole_ext.")]
     for module in modules:
-        if not module.endswith("__main__") and "tuning.backend." not in module:  # the backend loads Ray
+        # the backend loads Ray, the kernel Triton
+        if not module.endswith(("__main__", "gap_kernel")) and "tuning.backend." not in module:
             importlib.import_module(module)
     assert "recbole_ext.model.meantime" in sys.modules
 
