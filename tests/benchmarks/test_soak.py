@@ -13,6 +13,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.ray]
 
 
 def test_a_short_soak_has_no_failures(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
     page = tmp_path / "soak.md"
     command = [sys.executable, "benchmarks/soak.py", "--minutes=0.1", "--seed=1", f"--output={page}"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1800)
