@@ -129,6 +129,24 @@ def import_what_a_run_imports(folder: Path) -> None:
                 importlib.import_module(name)
 
 
+@contextlib.contextmanager
+def working_folder(seed: int, users: int = 30) -> Iterator[Path]:
+    """A temporary working folder with data, in a process whose copies can train at once."""
+    torch.set_num_threads(1)
+    quick_start.get_environment = lambda config: type("Table", (), {"draw": staticmethod(lambda: "not measured")})
+    Config("MEANTIME", "ml-100k", argv=[])  # imports what a start imports
+    here = os.getcwd()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name).resolve()
+        write_data(folder / "data", seed, users)
+        os.chdir(folder)
+        try:
+            import_what_a_run_imports(folder)
+            yield folder
+        finally:
+            os.chdir(here)
+
+
 # -------------------------------------------------------------------- kills
 
 
@@ -472,15 +490,14 @@ def damage(folder: Path, seed: int) -> list[str]:
 # -------------------------------------------------------------------- the page
 
 
-def provenance(options: argparse.Namespace, begin: float) -> str:
-    """Date, hardware, time, versions and command of a part."""
+def provenance(command: str, begin: float) -> str:
+    """Date, hardware, time since `begin`, versions and command."""
     listed = ", ".join(f"{key} {value}" for key, value in versions().items())
     return (
         f"{date.today()}, {os.cpu_count()} CPU cores ({platform.machine()}), 1 thread, busy with other work; "
         f"{sum(os.times()[:4]) / 60:.0f} CPU minutes in {(time.time() - begin) / 60:.0f} minutes. "
         f"Versions: {listed}.\n"
-        f"Command: `python benchmarks/faults.py --part {options.part} --kills {options.kills} "
-        f"--minutes {options.minutes:g} --seed {options.seed}`"
+        f"Command: `{command}`"
     )
 
 
@@ -500,19 +517,15 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=2020)
     parser.add_argument("--output", type=Path, default=RESULTS)
     options = parser.parse_args()
-    torch.set_num_threads(1)
-    quick_start.get_environment = lambda config: type("Table", (), {"draw": staticmethod(lambda: "not measured")})
-    Config("MEANTIME", "ml-100k", argv=[])  # imports what a start imports
-    begin, here = time.time(), os.getcwd()
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name).resolve()
-        write_data(folder / "data", options.seed)
-        os.chdir(folder)
-        import_what_a_run_imports(folder)
+    begin = time.time()
+    with working_folder(options.seed) as folder:
         lines = damage(folder, options.seed) if options.part == "damage" else kills(folder, options)
-        os.chdir(here)
     title = {"damage": "Damaged checkpoints", "kills": "Training that is killed"}[options.part]
-    text = "\n".join(lines).strip() + "\n\n" + provenance(options, begin)
+    command = (
+        f"python benchmarks/faults.py --part {options.part} --kills {options.kills} --minutes {options.minutes:g} "
+        f"--seed {options.seed}"
+    )
+    text = "\n".join(lines).strip() + "\n\n" + provenance(command, begin)
     options.output.write_text(page(options.output, title, text))
     print(text)
 

@@ -220,7 +220,7 @@ class Soak:
                 break
         self.trials += len(done)
         if done != self.references["search"]:
-            raise Failure(f"the scores of the trials are {done}, not {self.references['search',][0]}")
+            raise Failure(f"the scores of the trials are {done}, not {self.references['search']}")
         (started,) = folder.glob("tune_results/*")
         missing = [name for name in ("best.yaml", "trials.csv", "report.html") if not (started / name).is_file()]
         if missing:

@@ -1,6 +1,6 @@
 """`kill -9` within a long epoch, 100 times: what `checkpoint_minutes` keeps.
 
-    python benchmarks/step_kills.py [--kills 100] [--minutes 0.05] [--users 2000] [--seed 2020] [--output FILE]
+    python benchmarks/step_kills.py [--kills 100] [--minutes 0.05] [--users 20000] [--seed 2020] [--output FILE]
 
 One training of a small model, whose epoch is many small batches. Each life of it ends by SIGKILL: in a new process
 during imports and start, at a random moment, or while a checkpoint is written. The next life resumes it. At the end
@@ -12,31 +12,24 @@ none, between its first batch and the kill. Lives are forked, as in `faults.py`.
 
 import argparse
 import os
-import platform
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
-from datetime import date
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT)]
 
 import numpy as np  # noqa: E402
-import torch  # noqa: E402
 
 from benchmarks import faults  # noqa: E402
-from recbole_ext import Config, quick_start  # noqa: E402
 from recbole_ext.checkpoint import training_run  # noqa: E402
 from recbole_ext.cli.entry import main as command  # noqa: E402
-from recbole_ext.utils.versions import versions  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "step_kills.md"
-EVENTS = 40  # of a user
-KEYS = {**faults.KEYS, **faults.TINY, "train_batch_size": 2, "train_window": 1, "eval_users": 100, "eval_step": 1}
+KEYS = {**faults.KEYS, **faults.TINY, "train_batch_size": 2, "train_window": 1, "eval_users": 100}
 BEGUN = "begun"  # a file that a life writes before its first batch
 
 
@@ -58,15 +51,16 @@ class Training:
 
     def arguments(self) -> list[str]:
         found = sorted(self.saved.glob("*.pth"))
-        if found and any(training_run.latest_file(str(found[0])) == str(file) for file in self.saved.iterdir()):
+        if found and self.written():
             return [f"--resume={found[0]}", "--epochs=1000000"]
         for file in found:  # an empty one, which reserves the name
             file.unlink()
-        return faults.words({**KEYS}, epochs=1000000, checkpoint_minutes=self.minutes)
+        return faults.words(KEYS, epochs=1000000, checkpoint_minutes=self.minutes)
 
     def written(self) -> float:
-        """When the latest checkpoint was written."""
-        return max((file.stat().st_mtime for file in self.saved.glob("*") if file.stat().st_size), default=0.0)
+        """When the latest complete checkpoint was written; 0 if there is none."""
+        complete = [*self.saved.glob("*.pth"), *self.saved.glob("*.latest")]
+        return max((file.stat().st_mtime for file in complete if file.stat().st_size), default=0.0)
 
     def progress(self) -> tuple[int, int]:
         """Complete epochs, and batches of the next one, in the latest checkpoint."""
@@ -131,19 +125,6 @@ def train(arguments: list[str], begun: Path) -> int:
     return command(arguments)
 
 
-def write_data(folder: Path, options: argparse.Namespace) -> None:
-    """Events of `--users` users with 20 items."""
-    generator = np.random.default_rng(options.seed)
-    (folder / "shop").mkdir(parents=True)
-    lines = ["user_id:token\titem_id:token\ttimestamp:float"]
-    lines += [
-        f"u{user}\ti{generator.integers(20)}\t{1.6e9 + int(generator.integers(0, 40 * 86400))}"
-        for user in range(options.users)
-        for _ in range(EVENTS)
-    ]
-    (folder / "shop" / "shop.inter").write_text("\n".join(lines) + "\n")
-
-
 def completed(folder: Path, arguments: list[str], log: Path) -> float:
     """Run the command line to its end; returns the seconds."""
     begin = time.time()
@@ -173,7 +154,7 @@ def measure(folder: Path, options: argparse.Namespace) -> list[str]:
     )  # fmt: skip
     apart = list(faults.different(one, other))
     lines = [
-        f"One training of {epochs} epochs of {seconds:.0f} s, {options.users * EVENTS:,} events, with "
+        f"One training of {epochs} epochs of {seconds:.0f} s, {options.users:,} users, with "
         f"checkpoint_minutes {options.minutes:g} ({60 * options.minutes:g} s), killed {options.kills} times.",
         "",
         "| killed | times | of these, after this process had written a checkpoint |",
@@ -198,30 +179,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--minutes", type=float, default=0.05, help="checkpoint_minutes")
-    parser.add_argument("--users", type=int, default=2000)
+    parser.add_argument("--users", type=int, default=20000)
     parser.add_argument("--seed", type=int, default=2020)
     parser.add_argument("--output", type=Path, default=RESULTS)
     options = parser.parse_args()
-    torch.set_num_threads(1)
-    quick_start.get_environment = lambda config: type("Table", (), {"draw": staticmethod(lambda: "not measured")})
-    Config("MEANTIME", "ml-100k", argv=[])  # imports what a start imports
-    begin, here = time.time(), os.getcwd()
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name).resolve()
-        write_data(folder / "data", options)
-        os.chdir(folder)
-        try:
-            faults.import_what_a_run_imports(folder)
-            lines = measure(folder, options)
-        finally:
-            os.chdir(here)
-    listed = ", ".join(f"{key} {value}" for key, value in versions().items())
-    text = "\n".join(lines) + (
-        f"\n\n{date.today()}, {os.cpu_count()} CPU cores ({platform.machine()}), 1 thread, busy with other work; "
-        f"{(time.time() - begin) / 60:.0f} minutes. Versions: {listed}.\nCommand: `python benchmarks/step_kills.py "
-        f"--kills {options.kills} --minutes {options.minutes:g} --users {options.users} --seed {options.seed}`\n"
+    begin = time.time()
+    with faults.working_folder(options.seed, options.users) as folder:
+        lines = measure(folder, options)
+    command = (
+        f"python benchmarks/step_kills.py --kills {options.kills} --minutes {options.minutes:g} "
+        f"--users {options.users} --seed {options.seed}"
     )
-    options.output.write_text(f"# Kills within an epoch\n\n{text}")
+    text = "\n".join(["# Kills within an epoch", "", *lines, "", faults.provenance(command, begin)])
+    options.output.write_text(text + "\n")
     print(text)
 
 

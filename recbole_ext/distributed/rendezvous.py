@@ -74,11 +74,9 @@ def _connected(rank: int, waiting: Waiting) -> dist.Store:
             store = dist.TCPStore(
                 address, port, is_master=holds, timeout=datetime.timedelta(seconds=NOTICE), wait_for_workers=False
             )
-        except RuntimeError as error:
+        except RuntimeError:
             if holds:  # the port is taken
                 raise
-            if "timed out" not in str(error) and "Timeout" not in type(error).__name__:
-                time.sleep(1)
             waiting.pause(f"the first process at {address}:{port}")
         else:
             store.set_timeout(waiting.patience)

@@ -11,7 +11,7 @@ from tests.snippets import ROOT
 @pytest.mark.slow
 def test_a_training_that_is_killed_within_its_epoch_ends_as_one_that_is_not(tmp_path):
     page = tmp_path / "page.md"
-    options = ["--kills", "4", "--users", "40", "--minutes", "0.01", "--output", str(page)]
+    options = ["--kills", "4", "--users", "200", "--minutes", "0.01", "--output", str(page)]
     done = subprocess.run(
         [sys.executable, str(ROOT / "benchmarks" / "step_kills.py"), *options], capture_output=True, text=True
     )

@@ -18,38 +18,40 @@ BLOCK = 256  # keys of a program
 
 
 @triton.jit
-def _locate(position, columns, mask, last_cell):
-    """Grid point to the left of each position, and the weights of the four nearest points, as `GapTable.locate`."""
-    p = tl.load(position + columns, mask=mask, other=0.0)
-    cell = tl.minimum(tl.maximum(p.to(tl.int32), 0), last_cell)  # a time that is no number reads no other memory
-    x = p - cell
-    left, right, far = x + 1, x - 1, x - 2
-    inner, outer = left * far, x * right
-    return cell, outer * far / -6, inner * right / 2, inner * x / -2, outer * left / 6
+def _locate(position, width, points, BLOCK: tl.constexpr):
+    """The pairs of this program, and where `GapTable.locate` finds them in the table.
 
-
-@triton.jit
-def _read(table, position, out, width, points, last_cell, BLOCK: tl.constexpr):
+    Returns places of the pairs [BLOCK] and which exist, places of the grid points to their left, and the weights of the
+    four nearest points.
+    """
     row = tl.program_id(0).to(tl.int64)
     columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     mask = columns < width
-    cell, first, second, third, fourth = _locate(position + row * width, columns, mask, last_cell)
-    grid = table + row * points + cell
+    pairs = row * width + columns
+    p = tl.load(position + pairs, mask=mask, other=0.0)
+    cell = tl.minimum(tl.maximum(p.to(tl.int32), 0), points - 4)  # a time that is no number reads no other memory
+    x = p - cell
+    left, right, far = x + 1, x - 1, x - 2
+    inner, outer = left * far, x * right
+    return pairs, mask, row * points + cell, outer * far / -6, inner * right / 2, inner * x / -2, outer * left / 6
+
+
+@triton.jit
+def _read(table, position, out, width, points, BLOCK: tl.constexpr):
+    pairs, mask, cell, first, second, third, fourth = _locate(position, width, points, BLOCK)
+    grid = table + cell
     value = tl.load(grid, mask=mask, other=0.0) * first
     value += tl.load(grid + 1, mask=mask, other=0.0) * second
     value += tl.load(grid + 2, mask=mask, other=0.0) * third
     value += tl.load(grid + 3, mask=mask, other=0.0) * fourth
-    tl.store(out + row * width + columns, value, mask=mask)
+    tl.store(out + pairs, value, mask=mask)
 
 
 @triton.jit
-def _add_gradient(table, position, gradient, width, points, last_cell, BLOCK: tl.constexpr):
-    row = tl.program_id(0).to(tl.int64)
-    columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    mask = columns < width
-    cell, first, second, third, fourth = _locate(position + row * width, columns, mask, last_cell)
-    g = tl.load(gradient + row * width + columns, mask=mask, other=0.0)
-    grid = table + row * points + cell
+def _add_gradient(table, position, gradient, width, points, BLOCK: tl.constexpr):
+    pairs, mask, cell, first, second, third, fourth = _locate(position, width, points, BLOCK)
+    g = tl.load(gradient + pairs, mask=mask, other=0.0)
+    grid = table + cell
     tl.atomic_add(grid, g * first, mask=mask)
     tl.atomic_add(grid + 1, g * second, mask=mask)
     tl.atomic_add(grid + 2, g * third, mask=mask)
@@ -84,4 +86,4 @@ def _launch(kernel: Any, table: Tensor, position: Tensor, values: Tensor) -> Non
     points, width = table.shape[-1], position.shape[-1]
     if position.numel():
         grid = (position.numel() // width, triton.cdiv(width, BLOCK))
-        kernel[grid](table, position, values, width, points, points - 4, BLOCK=BLOCK)
+        kernel[grid](table, position, values, width, points, BLOCK=BLOCK)
