@@ -96,6 +96,7 @@ def test_help_and_version(call):
         (["export", "--checkpiont=a.pth", "--out=a.pt2"], "no option --checkpiont; did you mean --checkpoint?"),
         (["walk"], "there is no command 'walk'; commands: run"), (["recomend"], "did you mean recommend?"),
         (["run", "walk"], "argument 'walk' is not understood"),
+        (["tune", "--model=MEANTIME", "--nproc=2"], "nproc is 2, but this command or program runs in one"),
         (["--model=MEANTIME", "--epochs=-1"], "key 'epochs' is -1"),
         (["--model=MEANTIME", "--epochs"], "--epochs has no value; it should be a whole number"),
         (["--model=MEANTIME", "--checkpoint_dir"], "--checkpoint_dir has no value; it should be a text"),

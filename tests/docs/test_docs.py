@@ -28,8 +28,8 @@ from tests.snippets import PAGES, README, ROOT, Snippet, arguments, links, run, 
 pytestmark = pytest.mark.slow
 
 MARK = re.compile(
-    r"(?P<kind>command|python): docs(?:, needs (?P<module>\w+)|(?P<alone>, alone))?"
-)  # alone: it changes the process
+    r"(?P<kind>command|python): docs(?:, needs (?P<module>\w+))?(?P<alone>, alone)?"  # alone: it changes the process
+)
 NOT_RUN = re.compile(r"not run: .{10,}")
 ALL = [snippet for page in PAGES for snippet in snippets(page)]
 RUN = [snippet for snippet in ALL if MARK.fullmatch(snippet.mark or "")]
