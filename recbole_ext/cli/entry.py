@@ -77,12 +77,10 @@ def _say(sentence: str) -> None:
 
 def _print_error(text: str) -> None:
     """Print to standard error, unless another process of this run has already said why it fails."""
-    if are_announced() and environment.problem() is None:
-        from recbole_ext.distributed.processes import says_failure
-
-        if not says_failure():
-            return
-    print(text, file=sys.stderr)
+    processes = sys.modules.get("recbole_ext.distributed.processes")
+    # before its import has ended, the processes have not met; and torch cannot be imported again after half an import
+    if processes is None or processes.says_failure():
+        print(text, file=sys.stderr)
 
 
 def _processes_joined() -> contextlib.AbstractContextManager[None]:

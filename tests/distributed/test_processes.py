@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -55,6 +57,27 @@ def test_a_lost_process_is_an_error_of_the_others_at_once(in_processes):
 
     seconds, _ = in_processes(2, lose)
     assert seconds < 30
+
+
+def test_a_signal_during_the_import_of_torch_interrupts_the_run():
+    code = """
+import sys
+
+class Torch:  # its import is interrupted; it cannot be imported a second time
+    errors = iter([KeyboardInterrupt(), RuntimeError("only a single TORCH_LIBRARY can be registered")])
+
+    def find_spec(self, name, *_):
+        if name == "torch":
+            raise next(self.errors)
+
+from recbole_ext.cli.entry import main
+assert "torch" not in sys.modules
+sys.meta_path.insert(0, Torch())
+sys.exit(main(["--model=MEANTIME"]))
+"""
+    several = {"RANK": "0", "WORLD_SIZE": "2", "RECBOLE_EXT_STORE": "never-opened"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, **several})
+    assert (done.returncode, done.stderr) == (130, "recbole-ext: interrupted\n")
 
 
 def test_one_of_several_says_why_the_run_fails(in_processes):
