@@ -3,20 +3,23 @@
     python benchmarks/accuracy.py --table=ml-100k --work FOLDER [--data_path FOLDER] [--seeds 2020 2021 2022]
 
 Each row and seed of the table (see accuracy_tables.py) is a run of its own, in its own folder below --work. Finished
-runs are not repeated, and interrupted ones are resumed from their last epoch: call the same command again. Calls with
-different `--rows` or `--seeds` may share --work, on two machines, for example. Writes
-benchmarks/results/accuracy_NAME.md from all finished runs of the table.
+runs are not repeated, and interrupted ones are resumed from their last epoch: call the same command again. Several
+calls may share --work: a run that another call has begun is left to it. Writes benchmarks/results/accuracy_NAME.md from
+all finished runs of the table.
 """
 
 import argparse
+import contextlib
+import fcntl
 import json
 import os
 import platform
+import re
 import shutil
 import statistics
 import subprocess
 import sys
-import time
+from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 
@@ -26,8 +29,11 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.accuracy_tables import COUNTED, TABLES, Table  # noqa: E402
 from recbole_ext import InputError, compare  # noqa: E402
 from recbole_ext.checkpoint.training_run import read_run  # noqa: E402
+from recbole_ext.utils.atomic_write import write_whole  # noqa: E402
+from recbole_ext.utils.wording import quoted  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results"
+PARTS = {"benchmark", "config", "test_result", "versions"}  # of a result.json
 
 
 def main() -> None:
@@ -42,7 +48,23 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, help="instead of those of the table, to try it; the table then says so")
     parser.add_argument("--output", type=Path, default=RESULTS, help="folder of the table")
     options = parser.parse_args()
+    try:
+        make(options)
+    except InputError as error:
+        parser.exit(2, f"accuracy.py: {error}\n")
+
+
+def make(options: argparse.Namespace) -> None:
+    """Run what is missing of the table, and write its page.
+
+    Raises:
+        InputError: a row does not exist, a result cannot be read, or no run has finished.
+    """
     table, folder = TABLES[options.table], options.work.resolve() / options.table
+    for part in options.rows:
+        if not any(name.startswith(part) for name in table.rows):
+            raise InputError(f"no row of {options.table} begins with '{part}'; the rows are {quoted(table.rows, 20)}.")
+    options.output.mkdir(parents=True, exist_ok=True)
     for seed in options.seeds:
         for name in table.rows:
             if not options.finished and any(name.startswith(part) for part in options.rows):
@@ -50,7 +72,7 @@ def main() -> None:
     found = {name: finished(folder, name) for name in table.rows}
     found = {name: results for name, results in found.items() if results}
     if not found:
-        sys.exit(f"there is no finished run in {folder}")
+        raise InputError(f"there is no finished run in {folder}.")
     path = options.output / f"accuracy_{options.table.replace('-', '_')}.md"
     path.write_text(page(options.table, found, folder), encoding="utf-8")
     print(f"{path}:\n\n{path.read_text(encoding='utf-8')}")
@@ -66,9 +88,30 @@ def folder_of(folder: Path, name: str, seed: int) -> Path:
 def run(table: Table, name: str, seed: int, folder: Path, options: argparse.Namespace) -> None:
     """Train and test a row with a seed, or resume it; its folder then has `result.json` and `users.csv`."""
     place = folder_of(folder, name, seed)
-    if (place / "result.json").exists():
-        return
     place.mkdir(parents=True, exist_ok=True)
+    with locked(place) as lock:
+        if lock is None:
+            print(f"{name}, seed {seed}: another process is at it", flush=True)
+        elif not (place / "result.json").exists():
+            _run(table, name, seed, place, options, lock)
+
+
+@contextlib.contextmanager
+def locked(place: Path) -> Iterator[int | None]:
+    """Hold the folder of a run: yields the lock's file descriptor, or None if another process holds it.
+
+    The training inherits the descriptor, and so holds the folder even if this process is killed.
+    """
+    with open(place / "lock", "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield None
+        else:
+            yield file.fileno()
+
+
+def _run(table: Table, name: str, seed: int, place: Path, options: argparse.Namespace, lock: int) -> None:
     checkpoint = checkpoint_to_resume(place)
     arguments = [*table.common, *table.rows[name], f"--seed={seed}", f"--checkpoint_dir={place / 'saved'}"]
     if options.epochs is not None and not counted(arguments):
@@ -82,24 +125,37 @@ def run(table: Table, name: str, seed: int, folder: Path, options: argparse.Name
     outputs = ["--show_progress=False", f"--json={place / 'run.json'}", f"--per_user={place / 'users.csv'}"]
     environment = {**os.environ, "OMP_NUM_THREADS": str(options.threads), "PYTHONPATH": str(ROOT)}
     print(f"{name}, seed {seed}: {'resumed' if checkpoint else 'started'}", flush=True)
-    begun = time.time()
-    try:
-        with open(place / "log.txt", "a") as log:
-            subprocess.run(
-                [sys.executable, *program, *arguments, *outputs],
-                cwd=place, env=environment, stdout=log, stderr=subprocess.STDOUT, check=True,
-            )  # fmt: skip
-    finally:
-        with open(place / "seconds", "a") as seconds:  # a line for each part of an interrupted run
-            seconds.write(f"{time.time() - begun:.1f}\n")
+    add_seconds(place)
+    (place / "begun").touch()
+    with open(place / "log.txt", "a") as log:
+        done = subprocess.run(
+            [sys.executable, *program, *arguments, *outputs],
+            cwd=place, env=environment, stdout=log, stderr=subprocess.STDOUT, pass_fds=[lock],
+        )  # fmt: skip
+    if done.returncode:
+        sys.exit(f"accuracy.py: {name}, seed {seed} failed with status {done.returncode}; see {place / 'log.txt'}")
+    add_seconds(place)
     result = json.loads((place / "run.json").read_text())
     result["benchmark"] = {
         "seconds": sum(map(float, (place / "seconds").read_text().split())), "hardware": hardware(options.threads),
         **epochs_of(result), "epochs_option": options.epochs,
     }  # fmt: skip
-    (place / "run.json").write_text(json.dumps(result, indent=2))
-    os.replace(place / "run.json", place / "result.json")
+    with write_whole(str(place / "result.json")) as file:
+        file.write(json.dumps(result, indent=2).encode())
+    (place / "run.json").unlink()
     print(f"{name}, seed {seed}: {result['test_result']}", flush=True)
+
+
+def add_seconds(place: Path) -> None:
+    """Add the time of the last part of a run to the file `seconds`: from its start until it last wrote its log.
+
+    A part whose processes were killed is added before the next one begins.
+    """
+    begun = place / "begun"
+    if begun.exists():
+        with open(place / "seconds", "a") as seconds:
+            seconds.write(f"{max(0, (place / 'log.txt').stat().st_mtime - begun.stat().st_mtime):.1f}\n")
+        begun.unlink()
 
 
 def counted(arguments: list[str]) -> bool:
@@ -133,10 +189,28 @@ def hardware(threads: int) -> str:
 
 
 def finished(folder: Path, name: str) -> dict[int, dict]:
-    """The results of a row by seed."""
+    """The results of a row by seed.
+
+    Raises:
+        InputError: a file is not the result of a run.
+    """
     stem = folder_of(folder, name, 0).name.removesuffix("0")
-    paths = sorted(folder.glob(f"{stem}*/result.json"))
-    return {int(path.parent.name.removeprefix(stem)): json.loads(path.read_text()) for path in paths}
+    results = {}
+    for path in sorted(folder.glob(f"{stem}*/result.json")):
+        seed = path.parent.name.removeprefix(stem)
+        if re.fullmatch(r"\d+", seed):  # other folders are copies
+            results[int(seed)] = read_result(path)
+    return results
+
+
+def read_result(path: Path) -> dict:
+    try:
+        result = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        result = None
+    if not isinstance(result, dict) or not result.keys() >= PARTS:
+        raise InputError(f"{path} is damaged; remove it, and call again to resume its run.")
+    return result
 
 
 # -------------------------------------------------------------------- the page

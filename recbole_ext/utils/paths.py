@@ -84,7 +84,7 @@ def check_suffix(path: Any, supported: tuple[str, ...], option: str) -> str:
 
 
 def writable_file(path: str, purpose: str) -> str:
-    """The absolute path of a file, after a check that it can be written.
+    """The absolute path of a file, after a check that it can be written. Of a link, the file that it points to.
 
     Raises:
         InputError: it cannot; the message names what was to be written (`purpose`).
@@ -92,6 +92,11 @@ def writable_file(path: str, purpose: str) -> str:
     path = absolute(path, purpose)
     if os.path.isdir(path):
         raise InputError(f"{purpose} cannot be written to {path}, which is a folder; name a file.")
+    if os.path.exists(path) and not os.path.isfile(path):
+        # the file is written beside it and then renamed, which would replace the device, also /dev/null
+        raise InputError(f"{purpose} cannot be written to {path}, which is a device or a pipe; name a file.")
+    if os.path.islink(path):
+        path = os.path.realpath(path)
     folder, name = os.path.split(path)
     path = os.path.join(writable_dir(folder, purpose), name)
     try:

@@ -1,7 +1,9 @@
 """The accuracy tables: runs that finish once, resume, and become a page; the documentation has the same figures."""
 
+import argparse
 import itertools
 import json
+import os
 import re
 import subprocess
 import sys
@@ -52,6 +54,62 @@ def test_pairs_are_counted_within_users_and_by_distance() -> None:
     expected[1, 2] = expected[2, 3] = expected[3, 1] = 1
     expected[1, 3] = 2**-0.5
     np.testing.assert_allclose(counted, expected)
+
+
+def called(monkeypatch, capsys, *arguments: object) -> tuple[int, str]:
+    monkeypatch.setattr(sys, "argv", ["accuracy.py", *map(str, arguments)])
+    with pytest.raises(SystemExit) as error:
+        accuracy.main()
+    return error.value.code, capsys.readouterr().err
+
+
+def test_rows_that_do_not_exist_are_an_error(monkeypatch, capsys, tmp_path: Path) -> None:
+    status, said = called(monkeypatch, capsys, "--table=kuairand", "--work", tmp_path, "--rows", "DIN", "FM")
+    assert (status, said) == (2, "accuracy.py: no row of kuairand begins with 'FM'; the rows are 'BST', "
+                                 "'BST with user ids', 'BST without time gaps', 'DIN', 'WideDeep'.\n")  # fmt: skip
+
+
+@pytest.mark.parametrize("content", ["", '{"config"', "[]", '{"config": {}}'])
+def test_a_damaged_result_is_named(content: str, monkeypatch, capsys, tmp_path: Path) -> None:
+    path = tmp_path / "kuairand" / "DIN-1" / "result.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(content)
+    arguments = ("--table=kuairand", "--work", tmp_path, "--output", tmp_path, "--finished")
+    status, said = called(monkeypatch, capsys, *arguments)
+    assert (status, said) == (2, f"accuracy.py: {path} is damaged; remove it, and call again to resume its run.\n")
+    path.parent.rename(path.parent.with_name("DIN-old"))
+    assert called(monkeypatch, capsys, *arguments)[1].startswith("accuracy.py: there is no finished run in")
+
+
+def test_a_run_that_fails_names_its_log(monkeypatch, tmp_path: Path) -> None:
+    options = argparse.Namespace(epochs=None, data_path=None, threads=1)
+    table = accuracy.Table("", [], {"DIN": ["--model=none"]})
+    with pytest.raises(SystemExit, match=r"DIN, seed 1 failed with status 2; see .*DIN-1/log\.txt$"):
+        accuracy.run(table, "DIN", 1, tmp_path, options)
+
+
+def test_a_run_whose_caller_was_killed_is_left_to_its_training(capsys, tmp_path: Path) -> None:
+    place = accuracy.folder_of(tmp_path, "DIN", 1)
+    place.mkdir()
+    with accuracy.locked(place) as lock:
+        assert lock is not None
+        training = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, pass_fds=[lock])
+    try:  # the lock of this process is released, but the training has inherited it
+        accuracy.run(TABLES["kuairand"], "DIN", 1, tmp_path, argparse.Namespace())
+        assert capsys.readouterr().out == "DIN, seed 1: another process is at it\n"
+    finally:
+        training.communicate(b"\n")
+    with accuracy.locked(place) as lock:
+        assert lock is not None
+
+
+def test_the_time_of_a_killed_part_counts_until_its_last_line(tmp_path: Path) -> None:
+    for name, at in (("begun", 1000), ("log.txt", 1090)):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (at, at))
+    for _ in range(2):  # once
+        accuracy.add_seconds(tmp_path)
+    assert (tmp_path / "seconds").read_text() == "90.0\n"
 
 
 @pytest.mark.slow

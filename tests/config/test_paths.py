@@ -167,3 +167,12 @@ def test_a_name_that_no_file_can_have_is_told_before_the_work(home, name, senten
     with pytest.raises(InputError, match=sentence):
         writable_file(str(home / name), "--out")
     assert writable_file("new/x.csv", "--out") == str(home / "new" / "x.csv")
+
+
+def test_an_output_never_replaces_a_device_or_a_link(tmp_path) -> None:
+    os.mkfifo(pipe := str(tmp_path / "pipe.json"))
+    with pytest.raises(InputError, match=r"^--json cannot be written to .*pipe\.json, which is a device or a pipe"):
+        writable_file(pipe, "--json")
+    (tmp_path / "a.json").touch()
+    (link := tmp_path / "latest.json").symlink_to("a.json")
+    assert writable_file(str(link), "--json") == str((tmp_path / "a.json").resolve())
