@@ -4,8 +4,8 @@
 
 Each row and seed of the table (see accuracy_tables.py) is a run of its own, in its own folder below --work. Finished
 runs are not repeated, and interrupted ones are resumed from their last epoch: call the same command again. Several
-calls may share --work: a run that another call has begun is left to it. Writes benchmarks/results/accuracy_NAME.md from
-all finished runs of the table.
+calls may share --work: a run that another call has begun is left to it. `log.txt` in the folder of a run shows its
+progress. Writes accuracy_NAME.md from all finished runs of the table, into benchmarks/results or --output.
 """
 
 import argparse

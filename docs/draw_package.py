@@ -1,6 +1,6 @@
-"""Draw the rooms of the package and their imports: `python docs/draw_package.py` writes docs/images/package.svg.
+"""Draw the parts of the package and their imports: `python docs/draw_package.py` writes docs/images/package.svg.
 
-A room is a folder or a top-level module of recbole_ext. Imports are read from the source, so that the drawing shows the
+A part is a folder or a top-level module of recbole_ext. Imports are read from the source, so that the drawing shows the
 code as it is; imports for type checking only are left out, and so are `__init__.py` and `__main__.py` of the package,
 which only hand names to users.
 """
@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "recbole_ext"
 DRAWING = ROOT / "docs" / "images" / "package.svg"
 
-# From top to bottom: a room imports from lower floors, or from its own floor where that makes no circle.
+# From top to bottom: a part imports from lower floors, or from its own floor where that makes no circle.
 FLOORS = [
     {"cli": "the commands and their options"},
     {"tuning": "search with Ray Tune", "comparison": "runs, intervals, p-values"},
@@ -28,7 +28,7 @@ FLOORS = [
     {"utils": "files, literals, validators"},
     {"errors": "InputError, SearchError"},
 ]
-FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
+FLOOR_OF = {part: floor for floor, parts in enumerate(FLOORS) for part in parts}
 
 WIDTH, BOX_WIDTH, BOX_HEIGHT, FLOOR_HEIGHT, GAP, MARGIN = 640, 244, 48, 92, 90, 18
 STYLE = """
@@ -39,17 +39,17 @@ marker path { fill: #7a86a8; stroke: none }
 
 
 def imports() -> set[tuple[str, str]]:
-    """Pairs (room, room that it imports from), read from all modules of the package."""
+    """Pairs (part, part that it imports from), read from all modules of the package."""
     pairs = set()
     for path in PACKAGE.rglob("*.py"):
-        room = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-        if room not in ("__init__", "__main__"):
-            pairs |= {(room, target) for target in imported_rooms(path) if target != room}
+        part = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        if part not in ("__init__", "__main__"):
+            pairs |= {(part, target) for target in imported_parts(path) if target != part}
     return pairs
 
 
-def imported_rooms(path: Path) -> Iterator[str]:
-    """Rooms that one module imports from; `recbole_ext` stands for an import from the package itself."""
+def imported_parts(path: Path) -> Iterator[str]:
+    """Parts that one module imports from; `recbole_ext` stands for an import from the package itself."""
     for node in runtime_nodes(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -62,8 +62,8 @@ def imported_rooms(path: Path) -> Iterator[str]:
         for name in names:
             package, _, rest = name.partition(".")
             if package == PACKAGE.name:
-                room = rest.partition(".")[0]
-                yield room if (PACKAGE / room).is_dir() or (PACKAGE / f"{room}.py").is_file() else PACKAGE.name
+                part = rest.partition(".")[0]
+                yield part if (PACKAGE / part).is_dir() or (PACKAGE / f"{part}.py").is_file() else PACKAGE.name
 
 
 def runtime_nodes(node: ast.AST) -> Iterator[ast.AST]:
@@ -78,18 +78,18 @@ def runtime_nodes(node: ast.AST) -> Iterator[ast.AST]:
 def draw() -> str:
     """The drawing as SVG.
 
-    An arrow is left out where a chain of other arrows leads to the same room: cli -> utils is implied, for example.
+    An arrow is left out where a chain of other arrows leads to the same part: cli -> utils is implied, for example.
 
     Raises:
-        KeyError: a room is missing in `FLOORS`.
+        KeyError: a part is missing in `FLOORS`.
     """
     boxes = []
-    for rooms in FLOORS:
-        for index, (room, meaning) in enumerate(rooms.items()):
-            x, y = corner(room, index)
+    for parts in FLOORS:
+        for index, (part, meaning) in enumerate(parts.items()):
+            x, y = corner(part, index)
             boxes.append(
                 f'<rect x="{x:.0f}" y="{y:.0f}" width="{BOX_WIDTH}" height="{BOX_HEIGHT}" rx="6"/>'
-                f'<text class="name" x="{x + BOX_WIDTH / 2:.0f}" y="{y + 20:.0f}" text-anchor="middle">{room}</text>'
+                f'<text class="name" x="{x + BOX_WIDTH / 2:.0f}" y="{y + 20:.0f}" text-anchor="middle">{part}</text>'
                 f'<text x="{x + BOX_WIDTH / 2:.0f}" y="{y + 38:.0f}" text-anchor="middle">{html.escape(meaning)}</text>'
             )
     arrows = [arrow(source, target) for source, target in sorted(direct(imports()))]
@@ -109,8 +109,8 @@ def direct(pairs: set[tuple[str, str]]) -> set[tuple[str, str]]:
     for source, target in pairs:
         below.setdefault(source, set()).add(target)
 
-    def reachable(room: str) -> set[str]:
-        return {last for target in below.get(room, set()) for last in (target, *reachable(target))}
+    def reachable(part: str) -> set[str]:
+        return {last for target in below.get(part, set()) for last in (target, *reachable(target))}
 
     return {
         (source, target)
@@ -119,16 +119,16 @@ def direct(pairs: set[tuple[str, str]]) -> set[tuple[str, str]]:
     }
 
 
-def corner(room: str, index: int) -> tuple[float, float]:
-    """Left and top of the box of a room, the boxes of a floor centred."""
-    floor = FLOOR_OF[room]
+def corner(part: str, index: int) -> tuple[float, float]:
+    """Left and top of the box of a part, the boxes of a floor centred."""
+    floor = FLOOR_OF[part]
     total = len(FLOORS[floor]) * (BOX_WIDTH + GAP) - GAP
     return (WIDTH - total) / 2 + index * (BOX_WIDTH + GAP), MARGIN + floor * FLOOR_HEIGHT
 
 
 def arrow(source: str, target: str) -> str:
     """A line from a box to a box on a lower floor, or to its neighbour on the same floor."""
-    (x1, y1), (x2, y2) = (corner(room, list(FLOORS[FLOOR_OF[room]]).index(room)) for room in (source, target))
+    (x1, y1), (x2, y2) = (corner(part, list(FLOORS[FLOOR_OF[part]]).index(part)) for part in (source, target))
     if y1 == y2:
         start, end = (x1 + BOX_WIDTH, x2) if x1 < x2 else (x1, x2 + BOX_WIDTH)
         line = f"M{start:.0f},{y1 + BOX_HEIGHT / 2:.0f} L{end:.0f},{y2 + BOX_HEIGHT / 2:.0f}"

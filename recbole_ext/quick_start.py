@@ -160,8 +160,8 @@ def _training_length(config: Config, has_validation: bool, trained_epochs: int) 
     if not has_validation or not config["eval_step"]:
         return f"Training: {config['epochs']} epochs without validation; the last epoch is tested"
     return (
-        f"Training: until epoch {config['epochs']} at most; stops after {config['stopping_step']} evaluations in a row "
-        f"without a better {config['valid_metric']}"
+        f"Training: until epoch {config['epochs']} at most; stops after more than {config['stopping_step']} "
+        f"evaluations in a row that are below the best {config['valid_metric']}"
     )
 
 

@@ -1,4 +1,4 @@
-"""Whole runs on the pretended device: train, validate, test, resume, recommend, explain, export, and a search trial.
+"""Whole runs on the simulated device: train, validate, test, resume, recommend, explain, export, and a search trial.
 
 The models draw nothing on the device here, so results are those of the CPU.
 """
@@ -17,7 +17,7 @@ from recbole.trainer import Trainer
 from recbole_ext import Config, Recommender, run_recbole
 from recbole_ext.training import step_checkpoints
 from recbole_ext.tuning.trial import SharedData, TrialSetup, train
-from tests.pretended_device import DEVICE, PretendedTensor, Waits, pretended_device
+from tests.simulated_device import DEVICE, SimulatedTensor, Waits, simulated_device
 from tests.training.test_resume import files, same
 
 pytestmark = pytest.mark.usefixtures("no_waiting")
@@ -36,14 +36,14 @@ LABELS = {"threshold": {"rating": 3}, "metrics": ["AUC", "LogLoss"], "valid_metr
 
 @contextlib.contextmanager
 def on_device() -> Iterator[Waits]:
-    """Configurations choose the pretended device in this block, as they choose a GPU that is there."""
+    """Configurations choose the simulated device in this block, as they choose a GPU that is there."""
     choose_usual = Config._init_device
 
     def choose(config: Config) -> None:
         choose_usual(config)
         config.final_config_dict["device"] = DEVICE
 
-    with mock.patch.object(Config, "_init_device", choose), pretended_device() as waits:
+    with mock.patch.object(Config, "_init_device", choose), simulated_device() as waits:
         yield waits
 
 
@@ -164,7 +164,7 @@ def test_a_checkpoint_recommends_and_explains_on_either_device(run, events, mode
     for device, block in served.items():
         with block:
             recommender = Recommender.load(path, device=device)
-            assert isinstance(next(recommender.model.parameters()), PretendedTensor) == (device == DEVICE)
+            assert isinstance(next(recommender.model.parameters()), SimulatedTensor) == (device == DEVICE)
             best = recommender.recommend(histories, k=5)
             few = recommender.recommend(histories, k=5, items=["i1", "i3", "i5"], exclude_seen=False)
             effects = recommender.explain(histories, "u1")

@@ -192,7 +192,7 @@ class ResumableCheckpoints:
         for path in (self.saved_model_file, latest_file(self.saved_model_file)) if processes.is_first() else ():
             remove_unfinished(path)  # which a killed process has left
         if self.cur_step > self.stopping_step:
-            getLogger().info(f"Training had ended after {self.stopping_step} evaluations without a better one.")
+            getLogger().info("Early stopping had ended this training.")
             self.start_epoch = self.epochs
 
     # ---------------------------------------------------------------- writing

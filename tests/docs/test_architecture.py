@@ -1,4 +1,4 @@
-"""The rooms of the package: imports follow one direction, and the drawing shows them as they are."""
+"""The parts of the package: imports follow one direction, and the drawing shows them as they are."""
 
 import importlib.util
 from graphlib import TopologicalSorter
@@ -14,15 +14,15 @@ draw_package = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(draw_package)
 
 
-def test_every_room_has_a_floor_and_a_row_on_the_page() -> None:
-    rooms = {
+def test_every_part_has_a_floor_and_a_row_on_the_page() -> None:
+    parts = {
         path.name.removesuffix(".py")
         for path in draw_package.PACKAGE.iterdir()
         if path.suffix == ".py" or (path.is_dir() and any(path.glob("*.py")))
     }
-    assert rooms - {"__init__", "__main__"} == set(draw_package.FLOOR_OF)
+    assert parts - {"__init__", "__main__"} == set(draw_package.FLOOR_OF)
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    missing = [room for room in draw_package.FLOOR_OF if f"| `{room}" not in page]
+    missing = [part for part in draw_package.FLOOR_OF if f"| `{part}" not in page]
     assert not missing
 
 
@@ -32,7 +32,7 @@ def test_no_import_goes_to_a_higher_floor() -> None:
     assert not upwards, f"imports against the direction of docs/architecture.md: {upwards}"
 
 
-def test_imports_between_rooms_make_no_circle() -> None:
+def test_imports_between_parts_make_no_circle() -> None:
     graph = TopologicalSorter()
     for source, target in draw_package.imports():
         graph.add(source, target)
@@ -44,7 +44,7 @@ def test_drawing_is_up_to_date() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "rooms"),
+    ("line", "parts"),
     [
         ("import recbole_ext.utils.paths", ["utils"]),
         ("from recbole_ext.data.files import table", ["data"]),
@@ -54,9 +54,9 @@ def test_drawing_is_up_to_date() -> None:
         ("import numpy", []),
     ],
 )
-def test_imports_are_read_from_the_source(line: str, rooms: list[str], tmp_path) -> None:
+def test_imports_are_read_from_the_source(line: str, parts: list[str], tmp_path) -> None:
     (tmp_path / "module.py").write_text(line)
-    assert list(draw_package.imported_rooms(tmp_path / "module.py")) == rooms
+    assert list(draw_package.imported_parts(tmp_path / "module.py")) == parts
 
 
 def test_implied_arrows_are_left_out() -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 from recbole_ext import create_dataset, data_preparation, get_trainer
 from recbole_ext.model import batching
 from recbole_ext.training.device_batches import BatchesOnDevice, read_once
-from tests.pretended_device import DEVICE, Waits, pretended_device
+from tests.simulated_device import DEVICE, Waits, simulated_device
 
 LABELS = {
     "threshold": {"rating": 3}, "metrics": ["AUC"], "valid_metric": "AUC", "eval_args": {"mode": "labeled"},
@@ -52,7 +52,7 @@ def learn(make_config, write_events, random_events):
         torch.manual_seed(0)
         network = config.model_class(config, train._dataset)
         config["device"] = device
-        with pretended_device() as waits:
+        with simulated_device() as waits:
             trainer = get_trainer(config)(config, network.to(device))
             waits.clear()
             trainer.fit(train, saved=bool(keys.get("checkpoint_minutes")))
@@ -107,7 +107,7 @@ def test_a_loss_that_is_no_number_ends_training(learn, monkeypatch):
 
 
 def test_the_value_of_a_loss_is_read_once():
-    with pretended_device() as waits:
+    with simulated_device() as waits:
         loss = torch.ones(3, requires_grad=True, device=DEVICE).sum()
         assert [read_once(loss).item(), read_once(loss).item(), float(loss.item())] == [3, 3, 3]
         loss.backward()
@@ -117,7 +117,7 @@ def test_the_value_of_a_loss_is_read_once():
 def test_batches_on_a_device_are_those_of_the_loader(make_model):
     _, train, *_ = make_model("LightSANs")
     right = list(train)
-    with pretended_device() as waits:
+    with simulated_device() as waits:
         batches = BatchesOnDevice(train, DEVICE, "item_length")
         assert len(batches) == len(right)
         assert batches.sampler is train.sampler

@@ -4,7 +4,7 @@ Its tensors compute on the CPU but say that they are on the device `meta`, the o
 knows. As on a GPU, they cannot be mixed with tensors on the CPU, and have no NumPy form. Each operation for which the
 CPU would wait for a GPU is counted:
 
-    with pretended_device() as waits:
+    with simulated_device() as waits:
         model.to(DEVICE).calculate_loss(batch.to(DEVICE)).backward()
     assert not waits.of_results
 
@@ -54,14 +54,14 @@ class Waits:
         self.of_copies.clear()
 
 
-class PretendedTensor(Tensor):
-    """A tensor on the pretended device; `on_cpu` has its values."""
+class SimulatedTensor(Tensor):
+    """A tensor on the simulated device; `on_cpu` has its values."""
 
     on_cpu: Tensor
     is_meta = False  # they have values
 
     @staticmethod
-    def __new__(cls, on_cpu: Tensor) -> "PretendedTensor":
+    def __new__(cls, on_cpu: Tensor) -> "SimulatedTensor":
         tensor = Tensor._make_wrapper_subclass(
             cls, on_cpu.size(), strides=on_cpu.stride(), storage_offset=on_cpu.storage_offset(), dtype=on_cpu.dtype,
             device=DEVICE,
@@ -71,7 +71,7 @@ class PretendedTensor(Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
-        raise RuntimeError(f"{func} on a pretended tensor outside of pretended_device()")
+        raise RuntimeError(f"{func} on a simulated tensor outside of simulated_device()")
 
     def numpy(self, **_: Any) -> Any:
         raise TypeError("can't convert a tensor on a device to numpy. Use Tensor.cpu() first.")
@@ -88,7 +88,7 @@ class PretendedTensor(Tensor):
     def __setitem__(self, index: Any, value: Any) -> None:
         super().__setitem__(torch.tensor(index) if isinstance(index, list) else index, value)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "PretendedTensor":
+    def __deepcopy__(self, memo: dict[int, Any]) -> "SimulatedTensor":
         copy = self.detach().clone().requires_grad_(self.requires_grad)
         copy = torch.nn.Parameter(copy, self.requires_grad) if isinstance(self, torch.nn.Parameter) else copy
         memo[id(self)] = copy
@@ -98,10 +98,10 @@ class PretendedTensor(Tensor):
         return self.on_cpu.detach().__reduce_ex__(protocol)
 
     def __repr__(self) -> str:  # type: ignore[override]
-        return f"pretended({self.on_cpu!r})"
+        return f"simulated({self.on_cpu!r})"
 
 
-class PretendedDevice(TorchDispatchMode):
+class SimulatedDevice(TorchDispatchMode):
     """Every operation of torch passes through here."""
 
     def __init__(self, waits: Waits):
@@ -113,10 +113,10 @@ class PretendedDevice(TorchDispatchMode):
         name = func._schema.name.removeprefix("aten::")
         tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
         device = None if kwargs.get("device") is None else torch.device(kwargs["device"])
-        is_ours = any(isinstance(tensor, PretendedTensor) for tensor in tensors)
+        is_ours = any(isinstance(tensor, SimulatedTensor) for tensor in tensors)
         if not is_ours and device != DEVICE:
             return func(*args, **kwargs)
-        if any(tensor.device == DEVICE and not isinstance(tensor, PretendedTensor) for tensor in tensors):
+        if any(tensor.device == DEVICE and not isinstance(tensor, SimulatedTensor) for tensor in tensors):
             raise RuntimeError(f"{name}: a tensor of the real device meta, which has no values")
         _refuse_mixed(name, args, tensors, kwargs)
         self._count(name, args, kwargs, tensors, device)
@@ -137,14 +137,14 @@ class PretendedDevice(TorchDispatchMode):
             masks = [index for index in indices if index.dtype in (torch.bool, torch.uint8)]
             if masks and not (name.startswith(("index_put", "_index_put")) and args[2].numel() == 1):  # masked_fill
                 self.waits.of_results["index by a mask"] += 1
-            if any(not isinstance(index, PretendedTensor) for index in indices):
+            if any(not isinstance(index, SimulatedTensor) for index in indices):
                 self.waits.of_copies["indices"] += 1
         if name in COPYING:
             source, target = (args[1], args[0]) if name == "copy_" else (args[0], None)
-            to_cpu = device == torch.device("cpu") if target is None else not isinstance(target, PretendedTensor)
+            to_cpu = device == torch.device("cpu") if target is None else not isinstance(target, SimulatedTensor)
             if to_cpu:
                 self.waits.of_results["copy to the CPU"] += 1
-            elif not isinstance(source, PretendedTensor):
+            elif not isinstance(source, SimulatedTensor):
                 at_once = kwargs.get("non_blocking") or (name == "copy_" and len(args) > 2 and args[2])
                 self.waits.of_copies["to the device"] += not at_once
 
@@ -155,11 +155,11 @@ def _refuse_mixed(name: str, args: Any, tensors: list[Tensor], kwargs: Any) -> N
         raise RuntimeError(f"{name}: expected a generator of the device, but found one of the CPU")
     if name in COPYING:
         return
-    others = [tensor for tensor in tensors if not isinstance(tensor, PretendedTensor)]
+    others = [tensor for tensor in tensors if not isinstance(tensor, SimulatedTensor)]
     if name in INDEXING:
-        if not isinstance(args[0], PretendedTensor):
+        if not isinstance(args[0], SimulatedTensor):
             raise RuntimeError(f"{name}: indices should be on the CPU, as the indexed tensor is")
-        others = [args[2]] if len(args) > 2 and not isinstance(args[2], PretendedTensor) else []  # values to put
+        others = [args[2]] if len(args) > 2 and not isinstance(args[2], SimulatedTensor) else []  # values to put
     wrong = [tensor for tensor in others if tensor.dim() > 0 or name in JOINING]
     if wrong and len(others) < len(tensors):
         shape = tuple(wrong[0].shape)
@@ -167,15 +167,15 @@ def _refuse_mixed(name: str, args: Any, tensors: list[Tensor], kwargs: Any) -> N
 
 
 def _to_cpu(value: Any) -> Any:
-    return value.on_cpu if isinstance(value, PretendedTensor) else value
+    return value.on_cpu if isinstance(value, SimulatedTensor) else value
 
 
 def _to_device(value: Any) -> Any:
-    return PretendedTensor(value) if isinstance(value, Tensor) and not isinstance(value, PretendedTensor) else value
+    return SimulatedTensor(value) if isinstance(value, Tensor) and not isinstance(value, SimulatedTensor) else value
 
 
 @contextlib.contextmanager
-def pretended_device() -> Iterator[Waits]:
+def simulated_device() -> Iterator[Waits]:
     """The device `DEVICE` exists in this block; yields what the CPU has waited for."""
     waits, load, make = Waits(), torch.load, torch.tensor
 
@@ -202,7 +202,7 @@ def pretended_device() -> Iterator[Waits]:
         stack.enter_context(mock.patch.object(torch, "autocast", Autocast))
         stack.enter_context(mock.patch.object(torch.inference_mode, "__enter__", _enter_no_grad))
         stack.enter_context(mock.patch.object(torch.inference_mode, "__exit__", _leave_no_grad))
-        stack.enter_context(PretendedDevice(waits))
+        stack.enter_context(SimulatedDevice(waits))
         yield waits
 
 

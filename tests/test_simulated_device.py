@@ -1,4 +1,4 @@
-"""The pretended device is as strict as a GPU, computes as the CPU does, and counts what a CPU would wait for."""
+"""The simulated device is as strict as a GPU, computes as the CPU does, and counts what a CPU would wait for."""
 
 import copy
 
@@ -7,12 +7,12 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from tests.pretended_device import DEVICE, PretendedTensor, pretended_device
+from tests.simulated_device import DEVICE, SimulatedTensor, simulated_device
 
 
 @pytest.fixture
 def waits():
-    with pretended_device() as waits:
+    with simulated_device() as waits:
         yield waits
 
 
@@ -116,7 +116,7 @@ def test_a_network_learns_as_on_the_cpu(waits):
             F.cross_entropy(scores, targets.to(device)).backward()
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
-    assert all(isinstance(weights, PretendedTensor) for weights in ours.parameters())
+    assert all(isinstance(weights, SimulatedTensor) for weights in ours.parameters())
     for weights, right in zip(copy.deepcopy(ours).parameters(), network.parameters(), strict=True):
         assert torch.equal(weights.cpu(), right)
 
@@ -128,14 +128,14 @@ def test_without_gradients(x):
 
 def test_a_file_loads_on_either_device(x, tmp_path):
     torch.save({"x": x}, tmp_path / "x.pt")
-    for device, kind in ((DEVICE, PretendedTensor), ("cpu", torch.Tensor)):
+    for device, kind in ((DEVICE, SimulatedTensor), ("cpu", torch.Tensor)):
         loaded = torch.load(tmp_path / "x.pt", map_location=device, weights_only=True)["x"]
         assert type(loaded) is kind
         assert torch.equal(loaded.cpu(), x.cpu())
 
 
 def test_outside_of_the_block_its_tensors_cannot_be_used():
-    with pretended_device():
+    with simulated_device():
         x = torch.ones(3, device=DEVICE)
     with pytest.raises(RuntimeError, match="outside"):
         x + 1
