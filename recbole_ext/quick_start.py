@@ -31,6 +31,7 @@ from recbole_ext.config import Config
 from recbole_ext.config.checks import check_run
 from recbole_ext.data import create_dataset, data_preparation
 from recbole_ext.distributed import processes, restarts
+from recbole_ext.distributed.training import check_keys
 from recbole_ext.errors import InputError
 from recbole_ext.evaluation.per_user import check_users, per_user_file, write_per_user
 from recbole_ext.model import contract
@@ -88,6 +89,8 @@ def run_recbole(
         config = _config_to_resume(resume, model, dataset, config_file_list, config_dict, argv, saved)
     with naming_checkpoint(resume):
         check_run(config)
+        if processes.size() > 1:
+            check_keys(config, get_trainer(config))
     if per_user_path is not None:
         check_users(config)
     writable_dir(config["checkpoint_dir"], "checkpoints")

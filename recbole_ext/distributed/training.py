@@ -41,7 +41,8 @@ class SharedTraining:
             InputError: the model cannot be trained by several processes.
             ProcessLost: another process has ended; its `file` is the checkpoint of this run, if there is one.
         """
-        check_model(self)
+        check_keys(self.config, type(self))
+        _check_model(self.config, self.model)
         try:
             processes.wait()
             for tensor in (*self.model.parameters(), *self.model.buffers()):
@@ -123,7 +124,7 @@ class SharedLoss:
         self.batches += 1
         share = Share(examples, number, count, seed)
         if self.own_rows is None and not self.whole:
-            batch = share.cut(batch)
+            batch = self._cut(batch, share)
         with share.computed():
             losses = self.loss_func(batch)
         parts = losses if isinstance(losses, tuple) else (losses,)
@@ -135,6 +136,17 @@ class SharedLoss:
             for place, (part, total) in enumerate(zip(parts, sums, strict=True))
         )
         return weighted if isinstance(losses, tuple) else weighted[0]
+
+    def _cut(self, batch: Any, share: Share) -> Any:
+        """The rows of a share; all rows if it has no term of the loss, which then does not count.
+
+        The loss of RecBole's BERT4Rec is a mean over the positions of `MASK_INDEX` above 0, NaN where there is none.
+        """
+        own, name = share.cut(batch), getattr(self.model, "MASK_INDEX", None)
+        if name is None or not (batch[name] > 0).any():
+            return own
+        share.terms = 0 if share.is_empty else int((own[name] > 0).sum())
+        return own if share.terms else batch
 
     def _sum_gradients(self) -> None:
         sum_gradients(self.model.parameters())
@@ -157,24 +169,34 @@ class _Weighted(torch.autograd.Function):
         return gradients[0] * ctx.weight, None, None, None
 
 
-def check_model(trainer: Any) -> None:
-    """Refuse models that cannot be trained by several processes.
+def check_keys(config: Any, trainer: type) -> None:
+    """Refuse what several processes cannot train, as far as it is known before the data are read.
+
+    Args:
+        config: of the run.
+        trainer: the trainer class of its model.
 
     Raises:
         InputError: says why.
     """
-    config, model = trainer.config, trainer.model
-    reason = ""
-    if config["MODEL_TYPE"] == ModelType.TRADITIONAL or not list(model.parameters()):
-        reason = "does not learn by gradients"
-    elif has_own_epochs(trainer) or recbole_class(trainer).fit is not Trainer.fit:
-        reason = "has its own kind of epoch in RecBole"
-    elif any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules()):
-        reason = "normalises over the examples of a batch, of which each process has a part"
-    if reason:
-        raise InputError(f"nproc is {processes.size()}, but {config['model']} {reason}; train it in one process.")
+    if config["MODEL_TYPE"] == ModelType.TRADITIONAL:
+        raise _refusal(config, "does not learn by gradients")
+    if has_own_epochs(trainer) or recbole_class(trainer).fit is not Trainer.fit:
+        raise _refusal(config, "has its own kind of epoch in RecBole")
     if config["loss_type"] != "CE" and config["negative_distribution"] == "in_batch":
         raise InputError(
             f"negative_distribution is in_batch, but each of {processes.size()} processes has a part of a batch; "
             f"choose popularity, which draws items as often."
         )
+
+
+def _check_model(config: Any, model: nn.Module) -> None:
+    """Refuse models that several processes cannot train."""
+    if not list(model.parameters()):
+        raise _refusal(config, "does not learn by gradients")
+    if any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules()):
+        raise _refusal(config, "normalises over the examples of a batch, of which each process has a part")
+
+
+def _refusal(config: Any, reason: str) -> InputError:
+    return InputError(f"nproc is {processes.size()}, but {config['model']} {reason}; train it in one process.")

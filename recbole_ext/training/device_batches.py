@@ -24,7 +24,7 @@ class DeviceBatches:
     device: torch.device
 
     def _train_epoch(self, train_data, epoch_idx, loss_func=None, show_progress=False):
-        if self.device.type != "cpu" and not has_own_epochs(self):
+        if self.device.type != "cpu" and not has_own_epochs(type(self)):
             train_data = BatchesOnDevice(train_data, self.device, self.config["ITEM_LIST_LENGTH_FIELD"])
             loss_func = reading_once(loss_func or self.model.calculate_loss)
         return super()._train_epoch(train_data, epoch_idx, loss_func, show_progress)

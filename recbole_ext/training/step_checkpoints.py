@@ -44,7 +44,7 @@ class StepCheckpoints:
 
     def fit(self, train_data, *args, **kwargs):
         """RecBole's training; `InputError` if the trainer passes over the data more than once in an epoch."""
-        if self.config["checkpoint_minutes"] and has_own_epochs(self):
+        if self.config["checkpoint_minutes"] and has_own_epochs(type(self)):
             raise InputError(
                 f"checkpoint_minutes is {self.config['checkpoint_minutes']}, but {self.config['model']} has its own "
                 f"kind of epoch, which is stored at its end only; leave it out."

@@ -28,6 +28,10 @@ CASES = {
     "pairs": ("LightSANs", {**NO_DROPOUT, "hidden_size": 16, "loss_type": "BPR"}),
     "sampled labels": ("BST", {"hidden_dropout_prob": 0.0, "embedding_size": 8}),
     "a sequential model of RecBole": ("SASRec", {**NO_DROPOUT, "hidden_size": 16, "inner_size": 16}),
+    "masks of RecBole": (  # the last batch has 10 examples, and a share may have no mask
+        "BERT4Rec",
+        {**NO_DROPOUT, "hidden_size": 16, "inner_size": 16, "mask_ratio": 0.2, "MAX_ITEM_LIST_LENGTH": 5},
+    ),
     "a general model of RecBole": ("BPR", {"embedding_size": 8}),
     "two epochs of drawn targets": ("SASRec", {**NO_DROPOUT, "hidden_size": 16, "targets_per_user": 3}),
 }
