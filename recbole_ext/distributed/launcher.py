@@ -26,7 +26,7 @@ POLL = 0.05  # seconds
 def launch(count: int, argv: Sequence[str]) -> int:
     """Run the command line in several processes and return the exit status.
 
-    SIGINT and SIGTERM go to the first process, which tells the others; a second signal goes to all of them.
+    SIGINT and SIGTERM go to the first process, which tells the others; a second signal ends those at once.
 
     Args:
         count: number of processes.
@@ -79,9 +79,9 @@ def _watch(children: list[subprocess.Popen], received: list[int], folder: Path) 
     forwarded, deadline = 0, None
     while any(child.poll() is None for child in children):
         while forwarded < len(received):
-            for child in children if forwarded else children[:1]:
-                with contextlib.suppress(ProcessLookupError):
-                    child.send_signal(received[forwarded])
+            children[0].send_signal(received[forwarded])
+            for child in children[1:] if forwarded else []:
+                child.kill()  # they write nothing
             forwarded += 1
         failed = any(child.poll() for child in children)
         if failed and deadline is None:

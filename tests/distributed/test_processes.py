@@ -10,7 +10,7 @@ import pytest
 import torch
 from recbole.data.interaction import Interaction
 
-from recbole_ext import InputError
+from recbole_ext import InputError, run_recbole
 from recbole_ext.cli.run import number_of_processes
 from recbole_ext.distributed import launcher, processes, restarts
 from recbole_ext.distributed.gradients import LARGE, sum_gradients
@@ -182,6 +182,16 @@ def test_models_that_several_processes_cannot_train_are_refused(model, keys, sen
         assert sentence in str(error)
 
 
+@pytest.mark.parametrize("model", ["Pop", "RecVAE"])
+def test_they_are_refused_before_the_data_are_read(model, make_config, in_processes, monkeypatch):
+    keys = make_config(model).to_dict()
+    monkeypatch.setattr("recbole_ext.quick_start.create_dataset", lambda config: pytest.fail("reads the data"))
+    given = {name: keys[name] for name in ("data_path", "checkpoint_dir", "use_gpu")}
+    for error in in_processes(2, lambda: run_recbole(model, keys["dataset"], config_dict=given, argv=[])):
+        assert isinstance(error, InputError), error
+        assert f"nproc is 2, but {model}" in str(error)
+
+
 def test_nproc_in_python_is_refused(make_config):
     with pytest.raises(InputError, match="nproc is 2, but .*; leave it out, or train in several with"):
         make_config(nproc=2)
@@ -227,6 +237,17 @@ def test_the_exit_status_of_several_processes(statuses, expected, said, tmp_path
     assert (said in error) if said else not error
     assert ("--resume='/saved/a run.pth'" in error) == bool(said)
     assert error.count("\n") == bool(said)
+
+
+def test_a_second_signal_ends_all_at_once(tmp_path):
+    begin, first = time.monotonic(), [sys.executable, "-c", "import time; time.sleep(60)"]
+    waits = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); print(); time.sleep(60)"
+    other = subprocess.Popen([sys.executable, "-uc", waits], stdout=subprocess.PIPE)
+    other.stdout.readline()
+    children = [subprocess.Popen(first, stderr=subprocess.DEVNULL), other]
+    assert launcher._watch(children, [signal.SIGINT, signal.SIGINT], tmp_path) == 130
+    assert other.wait() == -signal.SIGKILL
+    assert time.monotonic() - begin < launcher.GRACE
 
 
 def test_a_restarted_run_is_continued(tmp_path, monkeypatch):
