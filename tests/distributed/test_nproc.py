@@ -35,8 +35,10 @@ def command(write_events, random_events, tmp_path) -> Callable[..., subprocess.P
 
     def start(*arguments: str, program: list[str] = PYTHON) -> subprocess.Popen:
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+        given = {argument.partition("=")[0] for argument in arguments}
+        others = [key for key in [*KEYS, f"--data_path={data}"] if key.partition("=")[0] not in given]
         process = subprocess.Popen(
-            [*program, *arguments, *([] if "--resume" in " ".join(arguments) else [*KEYS, f"--data_path={data}"])],
+            [*program, *arguments, *([] if "--resume" in given else others)],
             cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         started.append(process)
@@ -73,6 +75,24 @@ def wait_for_epochs(folder: Path, count: int, process: subprocess.Popen) -> Path
             if path.stat().st_size and find_resume_state(path).checkpoint["epoch"] >= count - 1:
                 return path
         time.sleep(0.2)
+    raise AssertionError(f"no checkpoint: {process.communicate()[1] if process.poll() is not None else 'time is up'}")
+
+
+def progress(path: Path) -> tuple[int, int]:
+    """The last complete epoch of a run, and the number of batches of the next one."""
+    state = find_resume_state(path).checkpoint
+    return state["epoch"], state.get("partial", {}).get("batches", 0)
+
+
+def wait_within_epoch(folder: Path, stored: tuple[int, int], process: subprocess.Popen) -> Path:
+    """The checkpoint of a run, as soon as it is one of some batches of an epoch, and newer than `stored`."""
+    end = time.monotonic() + LIMIT
+    while time.monotonic() < end and process.poll() is None:
+        for path in folder.glob("*.latest"):
+            reached = progress(path)
+            if 2 < reached[1] < 20 and reached > (stored[0], stored[1] + 2):
+                return path.with_suffix(".pth")
+        time.sleep(0.05)
     raise AssertionError(f"no checkpoint: {process.communicate()[1] if process.poll() is not None else 'time is up'}")
 
 
@@ -127,6 +147,30 @@ def test_a_killed_process_ends_the_run_and_another_number_of_processes_resumes_i
     assert resumed.wait(LIMIT) == 0, resumed.communicate()[1]
     (reference,) = (tmp_path / "whole").glob("*.pth")
     assert curves(checkpoint)["train_loss"] == pytest.approx(curves(reference)["train_loss"], abs=1e-4)
+
+
+def test_a_run_killed_within_epochs_resumes_there_with_another_number_of_processes(command, tmp_path):
+    keys = ["--epochs=3", "--train_window=1", "--train_batch_size=2"]
+    whole = command(*keys, "--checkpoint_dir=whole")
+    assert whole.wait(LIMIT) == 0, whole.communicate()[1]
+    arguments, stored = [*keys, "--checkpoint_dir=saved", "--checkpoint_minutes=0.001"], (-1, 0)
+    for count, victim in ((2, 0), (3, 2), (2, None)):  # the last one is the parent
+        process = command(*arguments, f"--nproc={count}")
+        checkpoint = wait_within_epoch(tmp_path / "saved", stored, process)
+        workers = [worker(process, rank) for rank in range(count)]
+        (process if victim is None else workers[victim]).kill()
+        _, error = process.communicate(timeout=60)
+        assert process.returncode == (1 if victim is not None else -signal.SIGKILL), error
+        assert not psutil.wait_procs(workers, timeout=60)[1]
+        assert not stored[1] or f"continues after {stored[1]} of" in error
+        stored = progress(checkpoint)
+        assert stored[1]  # within an epoch
+        arguments = [f"--resume={checkpoint}"]
+    last = command(*arguments)
+    assert last.wait(LIMIT) == 0, last.communicate()[1]
+    (reference,) = (tmp_path / "whole").glob("*.pth")
+    assert curves(checkpoint)["train_loss"] == pytest.approx(curves(reference)["train_loss"], abs=1e-4)
+    assert curves(checkpoint)["valid_score"] == curves(reference)["valid_score"]
 
 
 def test_sigterm_to_one_process_stops_all_after_the_epoch(command, tmp_path):
