@@ -8,6 +8,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Sequence
+from signal import SIGINT, SIGTERM
 
 from recbole_ext.cli.run import number_of_processes
 from recbole_ext.distributed import environment
@@ -15,7 +16,7 @@ from recbole_ext.distributed.environment import LOST, are_announced, end_with_pa
 from recbole_ext.distributed.launcher import launch
 from recbole_ext.errors import InputError, ProcessLost, SearchError, is_lack_of_memory
 from recbole_ext.utils.atomic_write import WriteError
-from recbole_ext.utils.signals import SigtermReceived, graceful_signals, pending_signal
+from recbole_ext.utils.signals import SigtermReceived, graceful_signals, outcome, pending_signal
 from recbole_ext.utils.versions import __version__
 from recbole_ext.utils.wording import nearest
 
@@ -126,7 +127,7 @@ def _output_works() -> bool:
 
 
 def _stopped(signal: type[BaseException], hint: str = "") -> int:
-    word, status = ("terminated", 143) if issubclass(signal, SigtermReceived) else ("interrupted", 130)
+    word, status = outcome(SIGTERM if issubclass(signal, SigtermReceived) else SIGINT)
     _say(f"{word}{hint}")
     return status
 

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from recbole_ext.distributed.environment import CHECKPOINT, FILE_STORE, LOST, PARENT
-from recbole_ext.utils.signals import REQUESTS
+from recbole_ext.utils.signals import REQUESTS, outcome
 
 GRACE = 15.0  # seconds that the others have to end after one has failed; then they are killed
 POLL = 0.05  # seconds
@@ -100,9 +100,11 @@ def _status(statuses: list[int | None], folder: Path, received: Sequence[int] = 
     if not any(statuses) and None not in statuses:
         return 0
     ended = [(rank, -status) for rank, status in enumerate(statuses) if status is not None and status < 0]
-    if received:  # before a process could handle it
-        print(f"recbole-ext: {'interrupted' if received[0] == signal.SIGINT else 'terminated'}", file=sys.stderr)
-        return 128 + received[0]
+    stopped = [*received, *(number for _, number in ended if number in _signals())]
+    if stopped:  # before a process could handle it
+        word, status = outcome(stopped[0])
+        print(f"recbole-ext: {word}", file=sys.stderr)
+        return status
     if ended:
         rank, number = ended[0]
         what = f"process {rank} of {len(statuses)} was ended by {signal.Signals(number).name}"

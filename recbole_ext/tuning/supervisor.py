@@ -20,7 +20,7 @@ from pathlib import Path
 import psutil
 
 from recbole_ext.utils.atomic_write import is_alive
-from recbole_ext.utils.signals import REQUESTS, SigtermReceived, graceful_signals
+from recbole_ext.utils.signals import REQUESTS, SigtermReceived, graceful_signals, outcome
 
 GRACE = 5.0  # seconds between a signal and the kill of the search; no result is lost, since the journal is on the disk
 Command = Callable[[Sequence[str]], int]
@@ -48,22 +48,28 @@ def supervised(command: Command, argv: Sequence[str]) -> int:
                 return _stop(process, request)
     finally:
         remove_abandoned()
-    status = process.exitcode
-    if status is None or status < 0:
+    status = process.exitcode or 0
+    if -status in SIGNALS:  # sent to that process alone, before it could handle them
+        return _say_stopped(-status)
+    if status < 0:
         print(
-            f"recbole-ext: failed while running: signal {-(status or 0)} has ended the process of the search; "
-            f"continue with --resume",
+            f"recbole-ext: failed while running: signal {-status} has ended the process of the search; continue with "
+            f"--resume",
             file=sys.stderr,
         )
         return 1
     return status
 
 
+def _say_stopped(number: int) -> int:
+    word, status = outcome(number)
+    print(f"recbole-ext: {word}; if the search had started, tune --resume continues it", file=sys.stderr)
+    return status
+
+
 def _stop(process: BaseProcess, request: BaseException) -> int:
     """Forward the signal, wait a few seconds, and kill all processes that are left. Returns the exit status."""
-    number, word, status = signal.SIGINT, "interrupted", 130
-    if isinstance(request, SigtermReceived):
-        number, word, status = signal.SIGTERM, "terminated", 143
+    number = signal.SIGTERM if isinstance(request, SigtermReceived) else signal.SIGINT
     descendants: list[psutil.Process] = []
     if process.pid is not None:
         try:
@@ -82,9 +88,9 @@ def _stop(process: BaseProcess, request: BaseException) -> int:
             for descendant in descendants:
                 with suppress(psutil.NoSuchProcess):
                     descendant.kill()
-    if process.exitcode != status:  # otherwise it has printed its own message
-        print(f"recbole-ext: {word}; if the search had started, tune --resume continues it", file=sys.stderr)
-    return status
+    status = outcome(number)[1]
+    # otherwise it has printed its own message
+    return status if process.exitcode == status else _say_stopped(number)
 
 
 @contextmanager

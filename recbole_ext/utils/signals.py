@@ -24,6 +24,11 @@ WORKER_GRACE = 30  # seconds
 REQUESTS = {"SIGINT": KeyboardInterrupt, "SIGTERM": SigtermReceived}
 
 
+def outcome(number: int) -> tuple[str, int]:
+    """The word and the exit status of a command that this signal, SIGINT or SIGTERM, has ended."""
+    return ("terminated", 143) if number == signal.SIGTERM else ("interrupted", 130)
+
+
 @contextlib.contextmanager
 def graceful_signals() -> Iterator[None]:
     """Turn SIGINT and SIGTERM into exceptions, so that no half-written file is left behind.

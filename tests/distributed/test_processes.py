@@ -226,6 +226,7 @@ def test_the_command_line_knows_how_many_processes_to_start(argv, expected):
         ([2, 3, 3], 2, ""),
         ([143, 143], 143, ""),
         ([1, 130], 1, ""),
+        ([3, -signal.SIGTERM], 143, "terminated"),
         ([3, -signal.SIGKILL], 1, "process 1 of 2 was ended by SIGKILL, so the others have ended; resume the run with"),
         ([3, None, 3], 1, "process 1 of 3 has not answered, so the others have ended; resume the run with"),
     ],
@@ -235,7 +236,7 @@ def test_the_exit_status_of_several_processes(statuses, expected, said, tmp_path
     assert launcher._status(statuses, tmp_path) == expected
     error = capsys.readouterr().err
     assert (said in error) if said else not error
-    assert ("--resume='/saved/a run.pth'" in error) == bool(said)
+    assert ("--resume='/saved/a run.pth'" in error) == ("resume" in said)
     assert error.count("\n") == bool(said)
 
 

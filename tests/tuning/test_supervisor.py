@@ -37,6 +37,9 @@ def finish_with_a_lock(argv):
 def crash(argv):
     os.kill(os.getpid(), signal.SIGSEGV)
 
+def end_early(argv):
+    os.kill(os.getpid(), int(argv[0]))
+
 def wait(argv):
     with graceful_signals():
         try:
@@ -104,6 +107,13 @@ def test_supervised_reports_a_crash_with_status_1(start):
     process = start("crash")
     assert "signal 11 has ended the process of the search" in process.communicate()[1]
     assert process.returncode == 1
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_to_the_search_alone_before_it_handles_signals(start, number, status):
+    process = start("end_early", str(int(number)))
+    assert "if the search had started, tune --resume continues it" in process.communicate()[1]
+    assert process.returncode == status
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
