@@ -135,6 +135,7 @@ TABLES = {
             "BST without time gaps": ["--model=BST", *CLICKS, CONTEXT, "--time_gap=none", "--epochs=10"],
             "DIN": ["--model=DIN", *CLICKS, "--epochs=10"],
             "WideDeep": ["--model=WideDeep", "--epochs=10"],
+            "WideDeep, regularised": ["--model=WideDeep", "--weight_decay=1e-3", "--epochs=10"],
         },
         ("AUC", "GAUC", "LogLoss"), "AUC",
     ),
