@@ -66,7 +66,8 @@ def called(monkeypatch, capsys, *arguments: object) -> tuple[int, str]:
 def test_rows_that_do_not_exist_are_an_error(monkeypatch, capsys, tmp_path: Path) -> None:
     status, said = called(monkeypatch, capsys, "--table=kuairand", "--work", tmp_path, "--rows", "DIN", "FM")
     assert (status, said) == (2, "accuracy.py: no row of kuairand begins with 'FM'; the rows are 'BST', "
-                                 "'BST with user ids', 'BST without time gaps', 'DIN', 'WideDeep'.\n")  # fmt: skip
+                                 "'BST with user ids', 'BST without time gaps', 'DIN', 'WideDeep', "
+                                 "'WideDeep, regularised'.\n")  # fmt: skip
 
 
 @pytest.mark.parametrize("content", ["", '{"config"', "[]", '{"config": {}}'])
